@@ -1,0 +1,93 @@
+# The one task runner: `make` lists what a contributor can do; CI runs the same commands.
+# Needs Python >= 3.11, make and git; everything else is set up privately inside the checkout.
+
+# Extra arguments for the tool behind a command: make quick ARGS="-k fence -x"
+ARGS ?=
+BIN := .venv/bin
+
+# `make test` reads top to bottom, also under `make -j`.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+say = @printf '==> %s\n'
+
+.PHONY: help
+help: ## List these commands
+	@printf 'Usage: make COMMAND [ARGS="..."]\n\n'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: env
+env: ## Set up or repair the private environment in .venv (every command below does this first)
+	@scripts/bootstrap
+
+.PHONY: demo
+demo: env ## Run the whole product on this machine
+	@$(BIN)/perago demo $(ARGS)
+
+.PHONY: test
+test: lint format-check types imports suite ## Everything that must hold before a change lands
+
+.PHONY: quick
+quick: env ## Fast feedback: the tests not marked slow, no lint
+	$(say) 'Tests that are not slow (pytest)'
+	@$(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
+
+.PHONY: suite
+suite: env ## The whole test suite alone, two processes side by side
+	$(say) 'The whole test suite (pytest, 2 processes)'
+	@$(BIN)/pytest -n 2 $(ARGS)
+
+.PHONY: lint
+lint: env ## Lint
+	$(say) 'Lint (ruff check)'
+	@$(BIN)/ruff check
+
+.PHONY: format
+format: env ## Rewrite files: sort imports, apply safe lint fixes, format
+	$(say) 'Format (ruff)'
+	@$(BIN)/ruff check --fix --exit-zero --quiet
+	@$(BIN)/ruff format
+
+.PHONY: format-check
+format-check: env ## Check that files are formatted, change nothing
+	$(say) 'Formatting (ruff format --check; `make format` repairs)'
+	@$(BIN)/ruff format --check
+
+.PHONY: types
+types: env ## Check types
+	$(say) 'Types (mypy --strict)'
+	@$(BIN)/mypy
+
+.PHONY: imports
+imports: env ## Check who may import whom
+	$(say) 'Import contracts (import-linter)'
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: bench
+bench: env ## Run the benchmarks
+	$(say) 'Benchmarks'
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+.PHONY: build
+build: env ## Build the wheel into dist/, with the pinned build backend
+	$(say) 'Wheel (hatchling)'
+	@$(BIN)/hatchling build -t wheel
+
+# Universal: one file for every platform and Python. Hashed: nothing else can be installed.
+# No index address is ever written: where packages come from is each machine's own setting.
+COMPILE = $$uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
+
+.PHONY: lock
+lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--upgrade: newest)
+	$(say) 'Pin requirements (uv pip compile)'
+	@uv=$$(scripts/bootstrap --uv) \
+	&& $(COMPILE) pyproject.toml -o requirements/base.txt \
+	&& $(COMPILE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt \
+	&& $(COMPILE) --group bootstrap -o requirements/uv.txt
+	@! grep -n '://' requirements/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
+
+.PHONY: clean
+clean: ## Remove everything these commands made, the private environment included
+	@rm -rf .venv .tools dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find benchmarks scripts src tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
