@@ -1,0 +1,337 @@
+"""Every error Perago raises, in one tree, grouped by what the person who meets it does next.
+
+::
+
+    PeragoError
+    ├── TaskDefinitionError        fix the code: a declaration is wrong
+    ├── RuntimeConfigError         fix a setting, a command line or the machine
+    ├── TaskInputError             fix whoever scheduled the task: its input is malformed
+    ├── GuardrailViolation         the data breaks the task's contract
+    │   ├── PreGuardrailViolation      … on the way in; a retry can't help (terminal)
+    │   └── PostGuardrailViolation     … on the way out
+    ├── TaskExecutionError         the task's own code
+    │   ├── TaskFailed                 said so; a retry may help
+    │   ├── TaskTerminalError          said so; a retry can't help (terminal)
+    │   ├── TaskBodyError              raised something else
+    │   ├── TaskResultError            returned something that isn't its declared result
+    │   └── ExecutorLostError          its process died or was stopped
+    ├── WorkspaceError             files or object keys that can't be a workspace
+    │   ├── UnsafeKeyError             an object key can't be a file below the prefix
+    │   ├── UnsupportedFileError       a symlink, socket, device, unreadable or reserved file
+    │   └── WorkspaceChangedError      a file moved under the runtime while it was being staged
+    ├── FenceError                 this attempt may not publish
+    │   ├── StaleAttemptError          the orchestrator no longer counts on it
+    │   ├── PublishFenceError          the branch is not where the attempt started from
+    │   │   └── WrongLandingError          a merge landed on somebody else's commit
+    │   └── LeaseTooShortError         too little of the lease is left to publish within
+    ├── PublishUnknownError        the answer was lost and can't be read back: look, then go on
+    ├── StoreError                 the versioned store
+    │   ├── RepositoryNotFoundError, BranchNotFoundError, CommitNotFoundError
+    │   ├── RepositoryExistsError, BranchExistsError
+    │   ├── StoreRefusedError          a definite no: nothing was changed
+    │   │   └── HeadMovedError             … because the branch's head was another
+    │   ├── AnswerLostError            sent, and no telling whether it was applied
+    │   ├── StoreUnavailableError      not now; safe to try again
+    │   ├── StoreFormatError           written by another version
+    │   ├── StoreFullError             no room or no permission to write
+    │   └── CorruptObjectError         bytes that don't match their hash
+    ├── OrchestratorError          the queue
+    │   ├── OrchestratorUnavailableError
+    │   └── UnknownAttemptError
+    └── RunError                   a pipeline run
+        ├── RunNotFoundError
+        ├── BranchBusyError            another active run writes this branch
+        ├── RunBusyError               another process is working on this run
+        └── RunFailedError             the run ended without completing
+
+``code`` is stable and goes into logs and ``--json`` output; ``fix`` says what to do next.
+``terminal`` is the retry semantics: a terminal error makes the attempt
+``FAILED_WITH_TERMINAL_ERROR``, any other one ``FAILED``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PeragoError(Exception):
+    """Base of the tree. ``message`` says what happened to what; ``fix`` what to do about it."""
+
+    code: ClassVar[str] = "perago"
+    terminal: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return self.message if self.fix is None else f"{self.message}\n  fix: {self.fix}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments don't survive Exception's own pickling, and errors cross processes.
+        return (_rebuild, (type(self), self.message, self.fix))
+
+
+def _rebuild(kind: type[PeragoError], message: str, fix: str | None) -> PeragoError:
+    return kind(message, fix=fix)
+
+
+class TaskDefinitionError(PeragoError):
+    """A task, guardrail, control or pipeline is declared wrongly."""
+
+    code = "task_definition"
+
+
+class RuntimeConfigError(PeragoError):
+    """A setting, a command line argument or the machine keeps Perago from working."""
+
+    code = "runtime_config"
+
+
+class TaskInputError(PeragoError):
+    """The input delivered with a task isn't ``{workspace, params}`` as declared."""
+
+    code = "task_input"
+
+
+class GuardrailViolation(PeragoError):
+    """A workspace doesn't meet a guardrail."""
+
+    code = "guardrail"
+
+
+class PreGuardrailViolation(GuardrailViolation):
+    """The input workspace is wrong, so running the task again can't help."""
+
+    code = "pre_guardrail"
+    terminal = True
+
+
+class PostGuardrailViolation(GuardrailViolation):
+    """The task left its workspace in a state its own contract forbids."""
+
+    code = "post_guardrail"
+
+
+class TaskExecutionError(PeragoError):
+    """The task's own code failed."""
+
+    code = "task_execution"
+
+
+class TaskFailed(TaskExecutionError):
+    """Raised by a task body: this attempt failed, another one may succeed."""
+
+    code = "task_failed"
+
+
+class TaskTerminalError(TaskExecutionError):
+    """Raised by a task body: no retry can help."""
+
+    code = "task_terminal"
+    terminal = True
+
+
+class TaskBodyError(TaskExecutionError):
+    """The task body raised something of its own."""
+
+    code = "task_body"
+
+
+class TaskResultError(TaskExecutionError):
+    """The task body returned something that isn't its declared result, or isn't JSON."""
+
+    code = "task_result"
+
+
+class ExecutorLostError(TaskExecutionError):
+    """The process that ran the task died, or was stopped for running too long."""
+
+    code = "executor_lost"
+
+
+class WorkspaceError(PeragoError):
+    """Something that can't be part of a workspace."""
+
+    code = "workspace"
+
+
+class UnsafeKeyError(WorkspaceError):
+    """An object key that can't be, exactly, a file below the workspace's prefix."""
+
+    code = "unsafe_key"
+
+
+class UnsupportedFileError(WorkspaceError):
+    """A file that can't be stored: a link, a socket, a device, unreadable, or a reserved name."""
+
+    code = "unsupported_file"
+
+
+class WorkspaceChangedError(WorkspaceError):
+    """A file changed between the checks and its upload, so it isn't what was checked."""
+
+    code = "workspace_changed"
+
+
+class FenceError(PeragoError):
+    """This attempt may not publish."""
+
+    code = "fence"
+
+
+class StaleAttemptError(FenceError):
+    """The orchestrator no longer counts on this attempt."""
+
+    code = "stale_attempt"
+
+
+class PublishFenceError(FenceError):
+    """The target branch is in a state this attempt may not publish onto."""
+
+    code = "publish_fence"
+
+
+class WrongLandingError(PublishFenceError):
+    """A merge was applied, but not as the direct successor of the input commit."""
+
+    code = "wrong_landing"
+
+
+class LeaseTooShortError(FenceError):
+    """What is left of the lease doesn't cover the publish budget."""
+
+    code = "lease_too_short"
+
+
+class PublishUnknownError(PeragoError):
+    """A publication's answer was lost and the branch doesn't tell whether it happened."""
+
+    code = "publish_unknown"
+
+
+class StoreError(PeragoError):
+    """The versioned store."""
+
+    code = "store"
+
+
+class RepositoryNotFoundError(StoreError):
+    """No repository of that name."""
+
+    code = "repository_not_found"
+
+
+class BranchNotFoundError(StoreError):
+    """No branch of that name."""
+
+    code = "branch_not_found"
+
+
+class CommitNotFoundError(StoreError):
+    """No commit of that id."""
+
+    code = "commit_not_found"
+
+
+class RepositoryExistsError(StoreError):
+    """A repository of that name exists."""
+
+    code = "repository_exists"
+
+
+class BranchExistsError(StoreError):
+    """A branch of that name exists."""
+
+    code = "branch_exists"
+
+
+class StoreRefusedError(StoreError):
+    """The store said no. It changed nothing."""
+
+    code = "store_refused"
+
+
+class HeadMovedError(StoreRefusedError):
+    """A conditional update was refused: the branch's head isn't the expected one."""
+
+    code = "head_moved"
+
+
+class AnswerLostError(StoreError):
+    """A mutation was sent and its answer never came: it may or may not have been applied."""
+
+    code = "answer_lost"
+
+
+class StoreUnavailableError(StoreError):
+    """The store didn't answer, and nothing was asked of it that could have changed it."""
+
+    code = "store_unavailable"
+
+
+class StoreFormatError(StoreError):
+    """The store on disk was written by another version of Perago."""
+
+    code = "store_format"
+
+
+class StoreFullError(StoreError):
+    """The store can't be written: no room left, or no permission."""
+
+    code = "store_full"
+
+
+class CorruptObjectError(StoreError):
+    """Stored bytes don't match the hash they are stored under."""
+
+    code = "corrupt_object"
+
+
+class OrchestratorError(PeragoError):
+    """The queue that decides what runs and what succeeded."""
+
+    code = "orchestrator"
+
+
+class OrchestratorUnavailableError(OrchestratorError):
+    """The orchestrator didn't answer; asking again is safe."""
+
+    code = "orchestrator_unavailable"
+
+
+class UnknownAttemptError(OrchestratorError):
+    """The orchestrator has no task of that id."""
+
+    code = "unknown_attempt"
+
+
+class RunError(PeragoError):
+    """A pipeline run."""
+
+    code = "run"
+
+
+class RunNotFoundError(RunError):
+    """No run of that id."""
+
+    code = "run_not_found"
+
+
+class BranchBusyError(RunError):
+    """Another active run writes this branch: one at a time."""
+
+    code = "branch_busy"
+
+
+class RunBusyError(RunError):
+    """Another process is working on this run."""
+
+    code = "run_busy"
+
+
+class RunFailedError(RunError):
+    """The run ended without completing."""
+
+    code = "run_failed"

@@ -1,0 +1,119 @@
+"""Who is running: an attempt as the orchestrator delivered it, and one execution of it."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STAGING_PREFIX = "perago-staging-"
+_SEGMENT_LIMIT = 40
+
+
+class TaskStatus(StrEnum):
+    """Conductor's task states, which the embedded queue shares."""
+
+    SCHEDULED = "SCHEDULED"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    FAILED_WITH_TERMINAL_ERROR = "FAILED_WITH_TERMINAL_ERROR"
+    TIMED_OUT = "TIMED_OUT"
+    CANCELED = "CANCELED"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (TaskStatus.SCHEDULED, TaskStatus.IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One delivery of one task, identified the way the orchestrator identifies it."""
+
+    workflow_instance_id: str
+    reference_task_name: str
+    seq: int
+    iteration: int
+    task_id: str
+    retry_count: int
+    task_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a poll hands out: an attempt, its raw input and how long its lease lasts."""
+
+    attempt: Attempt
+    input: Mapping[str, object]
+    worker_id: str
+    response_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSnapshot:
+    """What the orchestrator says of an attempt right now."""
+
+    status: TaskStatus
+    workflow_instance_id: str
+    task_id: str
+    retry_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One actual run of an attempt by one process.
+
+    Two executions never share a name, even of the same attempt: the orchestrator may deliver one
+    task id to two workers, and commit ids only differ where something in the metadata does.
+    """
+
+    attempt: Attempt
+    id: str
+
+    @classmethod
+    def begin(cls, attempt: Attempt) -> Execution:
+        return cls(attempt, secrets.token_hex(16))
+
+    @property
+    def staging_branch(self) -> str:
+        """Private to this execution; built from all the attempt's fields and the execution id."""
+        a = self.attempt
+        return (
+            f"{STAGING_PREFIX}{_segment(a.workflow_instance_id)}-{_segment(a.reference_task_name)}"
+            f"-seq-{a.seq}-iteration-{a.iteration}-task-{_segment(a.task_id)}"
+            f"-retry-{a.retry_count}-exec-{self.id}"
+        )
+
+    @property
+    def directory_name(self) -> str:
+        return f"{_segment(self.attempt.reference_task_name)}-{self.id}"
+
+    def metadata(self) -> dict[str, str]:
+        """What a commit of this execution carries: enough to recognise our own request again."""
+        a = self.attempt
+        return {
+            "perago.execution_id": self.id,
+            "perago.workflow_instance_id": a.workflow_instance_id,
+            "perago.reference_task_name": a.reference_task_name,
+            "perago.task_name": a.task_name,
+            "perago.seq": str(a.seq),
+            "perago.iteration": str(a.iteration),
+            "perago.task_id": a.task_id,
+            "perago.retry_count": str(a.retry_count),
+        }
+
+
+def execution_id_of(staging_branch: str) -> str | None:
+    """The execution a staging branch belongs to; None for a branch that isn't one of ours."""
+    match = re.fullmatch(re.escape(STAGING_PREFIX) + r".*-exec-([0-9a-f]{32})", staging_branch)
+    return match.group(1) if match else None
+
+
+def _segment(value: str) -> str:
+    cleaned = re.sub(r"[^A-Za-z0-9_]+", "-", value).strip("-")
+    return cleaned[:_SEGMENT_LIMIT] or "unnamed"

@@ -1,0 +1,74 @@
+"""What a store holds: commits, branches, objects, and how two trees differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ACTIONS_PREFIX = "_lakefs_actions/"
+"""Where a repository keeps its server-side hooks. Never part of a workspace, whatever the prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An immutable state of a repository. Equal ``tree`` means equal content."""
+
+    id: str
+    parents: tuple[str, ...]
+    tree: str
+    message: str
+    metadata: Mapping[str, str]
+    created_at: float
+
+    def is_only_child_of(self, ref: str) -> bool:
+        return self.parents == (ref,)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    name: str
+    head: str
+    hidden: bool
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """One object of a tree. ``checksum`` identifies its bytes within one store, and no further."""
+
+    key: str
+    size: int
+    checksum: str
+
+
+class DifferenceKind(StrEnum):
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How one object differs between two trees; an absent side is None."""
+
+    key: str
+    before: ObjectEntry | None
+    after: ObjectEntry | None
+
+    @property
+    def kind(self) -> DifferenceKind:
+        if self.before is None:
+            return DifferenceKind.ADDED
+        return DifferenceKind.REMOVED if self.after is None else DifferenceKind.CHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class Atomicity:
+    """What a store can decide and do in one step, for a given repository state."""
+
+    cas_merge: bool
+    cas_relocate: bool

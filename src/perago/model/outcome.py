@@ -1,0 +1,94 @@
+"""How things ended: a publish (three ways) and an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from perago.model.attempt import TaskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REASON_LIMIT = 500
+
+
+class PublishLevel(StrEnum):
+    """How strongly a publication is fenced. ``EXACTLY_ONCE`` is named and not available yet."""
+
+    SOFT = "soft"
+    CAS = "cas"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class PublishPath(StrEnum):
+    """Which row of the publish table was taken."""
+
+    MERGED = "merged"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    RELOCATED_BACK = "relocated_back"
+    READ_ONLY = "read_only"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWorkspace:
+    """A staging commit, named in full: nothing later depends on the worker that made it."""
+
+    repository: str
+    branch: str
+    commit: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The branch shows this attempt's state; ``ref`` is its output. Read-only tasks have no level."""
+
+    ref: str
+    path: PublishPath
+    level: PublishLevel | None
+    replaced: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a worker tells the orchestrator about an attempt."""
+
+    status: TaskStatus
+    output: Mapping[str, object] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.status is TaskStatus.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReceipt:
+    """What the orchestrator made of a report, read back: only ``accepted`` counts."""
+
+    accepted: bool
+    status: TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutcome:
+    """How one execution ended. Only an *accepted* completion is a success of the task."""
+
+    execution_id: str
+    report: TaskReport
+    accepted: bool
+    published: Published | None = None
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a bulk transfer is, or how far it came."""
+
+    objects: int = 0
+    bytes: int = 0
+    total_objects: int = 0
+    total_bytes: int = 0

@@ -1,0 +1,118 @@
+"""A pipeline run: the plan it follows, and what is known of it while and after it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from perago.model.attempt import TaskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perago.model.attempt import Attempt
+    from perago.model.controls import TaskControls
+    from perago.model.workspace import WorkspaceRef
+
+
+class RunStatus(StrEnum):
+    """Conductor's workflow states."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    TERMINATED = "TERMINATED"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it still holds its branch: nobody else may write there."""
+        return self in (RunStatus.RUNNING, RunStatus.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultField:
+    """A params value that is taken from an earlier step's result once that step completed."""
+
+    reference: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step of a serial chain. ``params`` holds JSON values and :class:`ResultField`s."""
+
+    reference: str
+    task_name: str
+    module: str
+    uses_workspace: bool
+    params: Mapping[str, object]
+    controls: TaskControls
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A pipeline as the orchestrator needs it. ``target`` is ``module:attribute``."""
+
+    name: str
+    target: str
+    steps: tuple[StepPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt as the orchestrator remembers it."""
+
+    attempt: Attempt
+    status: TaskStatus
+    scheduled_at: float
+    due_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    worker_id: str | None = None
+    poll_count: int = 0
+    reason: str | None = None
+    input: Mapping[str, object] = field(default_factory=dict)
+    output: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run as the orchestrator remembers it."""
+
+    id: str
+    plan: RunPlan
+    status: RunStatus
+    created_at: float
+    updated_at: float
+    workspace: WorkspaceRef | None = None
+    reason: str | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+
+    @property
+    def output_ref(self) -> str | None:
+        """The commit after the last accepted step: where the workspace stands."""
+        ref = self.workspace.ref if self.workspace else None
+        for record in self.attempts:
+            published = record.output.get("workspace")
+            if record.status is TaskStatus.COMPLETED and isinstance(published, dict):
+                ref = published["ref"]
+        return ref
+
+
+def resolve_params(
+    step: StepPlan, results: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """A step's params with every result field filled in from the results of completed steps."""
+    return {name: _resolve(value, results) for name, value in step.params.items()}
+
+
+def _resolve(value: object, results: Mapping[str, Mapping[str, object]]) -> object:
+    if not isinstance(value, ResultField):
+        return value
+    found: object = results[value.reference]
+    for name in value.path:
+        found = found[name] if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,33 @@
+"""The queue that decides which attempt runs and which one succeeded.
+
+Reads and heartbeats may be repeated. Only what :meth:`Orchestrator.report` returns as ``accepted``
+has happened: a report for an attempt that timed out meanwhile is ignored, without an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perago.model.attempt import Attempt, AttemptSnapshot, Delivery
+    from perago.model.outcome import ReportReceipt, TaskReport
+
+
+class Orchestrator(Protocol):
+    def poll(self, task_names: Sequence[str], *, worker_id: str, limit: int = 1) -> list[Delivery]:
+        """Take up to ``limit`` scheduled tasks; each becomes IN_PROGRESS with a fresh lease."""
+        ...
+
+    def reload(self, attempt: Attempt) -> AttemptSnapshot:
+        """What this attempt is now. Raises UnknownAttemptError, OrchestratorUnavailableError."""
+        ...
+
+    def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:
+        """Extend the lease; False, and no extension, if the attempt isn't in progress any more."""
+        ...
+
+    def report(self, attempt: Attempt, report: TaskReport) -> ReportReceipt:
+        """Hand in the attempt's end and read back what became of it."""
+        ...

@@ -1,0 +1,47 @@
+"""Pipeline runs, seen from whoever starts, watches or cancels them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from perago.ports.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from perago.model.run import RunPlan, RunRecord
+    from perago.model.workspace import WorkspaceRef
+
+
+class Runs(Orchestrator, Protocol):
+    """An orchestrator that can also be told what to run. Run ids may be given by a unique start."""
+
+    def start(
+        self, plan: RunPlan, workspace: WorkspaceRef | None, *, run_id: str | None = None
+    ) -> str:
+        """Schedule the first step. Raises BranchBusyError while another run writes that branch."""
+        ...
+
+    def get(self, run_id: str) -> RunRecord:
+        """Raises RunNotFoundError."""
+        ...
+
+    def find(self, prefix: str) -> RunRecord:
+        """The one run whose id starts so. Raises RunNotFoundError, naming the candidates."""
+        ...
+
+    def runs(self, limit: int = 50) -> list[RunRecord]:
+        """Newest first."""
+        ...
+
+    def pause(self, run_id: str, reason: str) -> None: ...
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """End it for good; an attempt in progress loses its standing. Raises RunError if ended."""
+        ...
+
+    def resume(self, run_id: str) -> None:
+        """Go on after the last accepted step, with a new attempt. Raises RunError if it can't."""
+        ...
+
+    def next_due(self, run_id: str) -> float | None:
+        """When a scheduled attempt may be polled; None if none is scheduled."""
+        ...
