@@ -1,0 +1,74 @@
+"""Steps 2 and 12: an execution's own directory, with a marker that says whose it is.
+
+The workspace's files live in a directory below it, so the marker is never among them. The marker
+stays locked while its process lives; that is how a collector tells a leftover from work going on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from perago.errors import RuntimeConfigError
+from perago.model.keys import MARKER_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.model.attempt import Execution
+    from perago.model.workspace import WorkspaceRef
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDirectory:
+    path: Path
+    lock: int
+
+    @classmethod
+    def create(cls, root: Path, execution: Execution, workspace: WorkspaceRef) -> AttemptDirectory:
+        """Raises RuntimeConfigError if the root can't be written."""
+        path = root / execution.directory_name
+        try:
+            (path / "files").mkdir(parents=True)
+            lock = os.open(path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(lock, json.dumps(_marker(execution, workspace), indent=1).encode())
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"can't make the attempt's directory {path}: {error.strerror}",
+                fix=_fix_for(error),
+            ) from error
+        return cls(path, lock)
+
+    @property
+    def files(self) -> Path:
+        """Where the task's workspace is."""
+        return self.path / "files"
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. The lock is given up last, when nothing is left."""
+        try:
+            shutil.rmtree(self.path)
+        finally:
+            os.close(self.lock)
+
+
+def _marker(execution: Execution, workspace: WorkspaceRef) -> dict[str, object]:
+    return {
+        "execution_id": execution.id,
+        "staging_branch": execution.staging_branch,
+        "pid": os.getpid(),
+        **workspace.model_dump(),
+        **asdict(execution.attempt),
+    }
+
+
+def _fix_for(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some room, or point PERAGO_WORKSPACE_ROOT at a disk that has it"
+    return "point PERAGO_WORKSPACE_ROOT at a directory this user can write"

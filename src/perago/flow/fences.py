@@ -1,0 +1,121 @@
+"""May this attempt publish? Pure decisions over values that were just read.
+
+The attempt fence asks the orchestrator, the publish fence asks the branch. Neither ever turns a
+no into a yes by what a commit's metadata says; metadata can only add a no.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
+from perago.model.attempt import TaskStatus
+from perago.model.outcome import PublishLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perago.flow.runtime import RequestedLevel
+    from perago.model.attempt import Attempt, AttemptSnapshot, Execution
+    from perago.model.commit import Atomicity, Commit
+    from perago.model.controls import PublishBudget
+
+
+def assert_current_attempt_snapshot(attempt: Attempt, now: AttemptSnapshot) -> None:
+    """Raises StaleAttemptError unless the orchestrator still counts on this very attempt."""
+    expected = {
+        "status": (TaskStatus.IN_PROGRESS, now.status),
+        "workflow instance": (attempt.workflow_instance_id, now.workflow_instance_id),
+        "task id": (attempt.task_id, now.task_id),
+        "retry count": (attempt.retry_count, now.retry_count),
+    }
+    moved = [f"{what} is {is_} (was {was})" for what, (was, is_) in expected.items() if was != is_]
+    if moved:
+        raise StaleAttemptError(
+            f"attempt {attempt.task_id} of {attempt.reference_task_name} is stale: "
+            f"{', '.join(moved)}"
+        )
+
+
+class Move(Enum):
+    """What to do to the target branch."""
+
+    MERGE = auto()
+    REPLACE = auto()
+    NOTHING = auto()
+    RELOCATE_BACK = auto()
+    REFUSE = auto()
+
+
+class Standing(Enum):
+    """Where the target branch's head stands, seen from the input commit."""
+
+    AT_INPUT = auto()
+    ABANDONED = auto()
+    ELSEWHERE = auto()
+
+
+PUBLISH_TABLE = {
+    # where the head is     something changed           nothing changed
+    Standing.AT_INPUT: {True: Move.MERGE, False: Move.NOTHING},
+    Standing.ABANDONED: {True: Move.REPLACE, False: Move.RELOCATE_BACK},
+    Standing.ELSEWHERE: {True: Move.REFUSE, False: Move.REFUSE},
+}
+
+
+def standing(head: Commit, input_ref: str) -> Standing:
+    if head.id == input_ref:
+        return Standing.AT_INPUT
+    return Standing.ABANDONED if head.is_only_child_of(input_ref) else Standing.ELSEWHERE
+
+
+def decide(head: Commit, input_ref: str, *, changed: bool) -> Move:
+    return PUBLISH_TABLE[standing(head, input_ref)][changed]
+
+
+def reason_not_to_replace(
+    head: Commit, execution: Execution, *, touches_actions: bool, uncommitted: Iterable[str]
+) -> str | None:
+    """Why an abandoned head must stay after all; None if it may be replaced."""
+    mine, theirs = execution.metadata(), head.metadata
+    same_delivery = all(
+        theirs.get(key) == mine[key] for key in ("perago.task_id", "perago.retry_count")
+    )
+    if same_delivery and theirs.get("perago.execution_id") != execution.id:
+        return (
+            f"it was published by another execution of this same delivery "
+            f"({theirs.get('perago.execution_id')}), which may still be accepted"
+        )
+    if touches_actions:
+        return "it changes the repository's own actions"
+    if left := list(uncommitted):
+        return f"the branch has uncommitted objects: {', '.join(left)}"
+    return None
+
+
+def resolve_level(requested: RequestedLevel, found: Iterable[Atomicity]) -> PublishLevel:
+    """The level in force. ``cas`` where the store merges atomically at every commit involved.
+
+    Raises PublishFenceError if ``cas`` was asked for and isn't to be had.
+    """
+    available = all(atomicity.cas_merge for atomicity in found)
+    if requested == "soft" or (requested == "auto" and not available):
+        return PublishLevel.SOFT
+    if not available:
+        raise PublishFenceError(
+            "PERAGO_PUBLISH_FENCE=cas, but this repository can't compare and swap at the commits "
+            "involved",
+            fix="install the repository's fence, or set PERAGO_PUBLISH_FENCE=auto",
+        )
+    return PublishLevel.CAS
+
+
+def assert_lease_covers(budget: PublishBudget, remaining: float) -> None:
+    """Raises LeaseTooShortError: better not to start than to publish and be timed out."""
+    if remaining < budget.publish_seconds:
+        raise LeaseTooShortError(
+            f"{remaining:.0f} s of the lease are left, and publishing may take "
+            f"{budget.publish_seconds} s",
+            fix="raise TimeoutPolicy.response_seconds, or lower the task's PublishBudget",
+        )

@@ -1,0 +1,58 @@
+"""Step 1: is the delivered input what the task declared? Pure, and before anything is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from perago.errors import TaskInputError
+from perago.model.workspace import WorkspaceRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from perago.declare.task import AnyTask
+
+
+def parse_input(task: AnyTask, raw: Mapping[str, object]) -> tuple[WorkspaceRef | None, BaseModel]:
+    """The workspace (None for a workspace-free task) and params of a delivery.
+
+    Raises TaskInputError, naming the field and its value, for anything but exactly that.
+    """
+    expected = {"workspace", "params"} if task.workspace else {"params"}
+    _require_keys(task.name, raw, expected)
+    workspace = _parse_workspace(task.name, raw["workspace"]) if task.workspace else None
+    return workspace, task.parse_params(raw["params"])
+
+
+def _require_keys(task_name: str, raw: Mapping[str, object], expected: set[str]) -> None:
+    missing, extra = expected - raw.keys(), raw.keys() - expected
+    if not missing and not extra:
+        return
+    problems = [f"{key!r} is missing" for key in sorted(missing)]
+    problems += [f"{key!r} is not expected" for key in sorted(extra)]
+    raise TaskInputError(
+        f"task {task_name}: input has exactly the keys {_spell(expected)}: {'; '.join(problems)}",
+        fix=f"schedule it with {_spell(expected)} and nothing else at the top level",
+    )
+
+
+def _parse_workspace(task_name: str, raw: object) -> WorkspaceRef:
+    try:
+        return WorkspaceRef.model_validate(raw)
+    except ValidationError as error:
+        details = "; ".join(
+            f"workspace{''.join(f'.{part}' for part in e['loc'])}: {e['msg']}, got {e['input']!r:.80}"
+            for e in error.errors()
+        )
+        raise TaskInputError(
+            f"task {task_name}: {details}",
+            fix='give workspace as {"repository": …, "branch": …, "ref_type": "commit", "ref": …}',
+        ) from None
+
+
+def _spell(keys: set[str]) -> str:
+    return " and ".join(repr(key) for key in sorted(keys, reverse=True))

@@ -1,0 +1,211 @@
+"""One attempt, from delivery to report: the whole path, in the order things happen.
+
+Each step is a function of its own elsewhere in this package; what may go wrong in it is in
+:mod:`perago.errors`. Between the steps are the named failpoints of
+:mod:`perago.ports.failpoints`. A crash anywhere leaves at most a private directory and a private
+branch behind, never a half-published state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perago.declare.guardrails import check
+from perago.errors import TaskFailed, TaskInputError, TaskTerminalError
+from perago.flow.directory import AttemptDirectory
+from perago.flow.fences import (
+    assert_current_attempt_snapshot,
+    assert_lease_covers,
+    resolve_level,
+)
+from perago.flow.intake import parse_input
+from perago.flow.publish import Publication
+from perago.flow.report import body_error, completed, failed, hand_in
+from perago.flow.runtime import Steps
+from perago.flow.stage import staging_area
+from perago.model.attempt import Execution
+from perago.model.controls import PublishBudget
+from perago.model.outcome import AttemptOutcome, Published, PublishPath
+from perago.ports.lease import NoLease
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from perago.declare.task import AnyTask
+    from perago.flow.runtime import Runtime
+    from perago.model.attempt import Delivery
+    from perago.model.changes import ChangeSet
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.lease import Lease
+
+
+def run_attempt(
+    delivery: Delivery,
+    task: AnyTask,
+    runtime: Runtime,
+    *,
+    lease: Lease | None = None,
+    execution: Execution | None = None,
+) -> AttemptOutcome:
+    """Run one delivered task and report how it ended. Failures are reported, not raised."""
+    execution = execution or Execution.begin(delivery.attempt)
+    lease = lease or NoLease()
+    attempt = _Attempt(delivery, task, runtime, execution, lease)
+    try:
+        report = completed(attempt.work())
+    except Exception as error:  # noqa: BLE001 - whatever went wrong is this attempt's failure
+        runtime.journal.failure(error)
+        report = failed(error)
+    runtime.failpoints.hit("report.ready")
+    with attempt.steps.step("report", then="report.sent") as note:
+        receipt = hand_in(runtime, delivery.attempt, report, lease)
+        accepted = receipt is not None and receipt.accepted
+        level = attempt.published.level if attempt.published else None
+        note(status=report.status, accepted=accepted, level=level, reason=report.reason)
+    attempt.remove_directory()
+    return AttemptOutcome(execution.id, report, accepted, attempt.published, attempt.changed)
+
+
+class _Attempt:
+    """The state one attempt gathers on its way."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        task: AnyTask,
+        runtime: Runtime,
+        execution: Execution,
+        lease: Lease,
+    ) -> None:
+        self.delivery = delivery
+        self.task = task
+        self.runtime = runtime
+        self.execution = execution
+        self.lease = lease
+        self.steps = Steps.of(runtime)
+        self.budget = task.controls.publish_budget or PublishBudget.default_for(
+            delivery.response_seconds
+        )
+        self.directory: AttemptDirectory | None = None
+        self.published: Published | None = None
+        self.changed: tuple[str, ...] = ()
+
+    def work(self) -> dict[str, object]:
+        with self.steps.step("validate", then="input.validated"):
+            workspace, params = parse_input(self.task, self.delivery.input)
+        if workspace is None:
+            with self.steps.step("body", then="body.done"):
+                return {"result": self.task.dump_result(self._call_body(params))}
+        return self._work_in(workspace, params)
+
+    def _work_in(self, workspace: WorkspaceRef, params: BaseModel) -> dict[str, object]:
+        spec, runtime, steps = self.task.workspace, self.runtime, self.steps
+        assert spec is not None  # noqa: S101 - parse_input returned a workspace because of it
+
+        with steps.step("directory", then="directory.created") as note:
+            self._assert_input_commit(workspace)
+            self.directory = AttemptDirectory.create(
+                runtime.workspace_root, self.execution, workspace
+            )
+            note(path=str(self.directory.path))
+
+        with steps.step("fetch", then="workspace.fetched") as note:
+            opened = runtime.engines[self.task.engine].open(
+                runtime.store,
+                workspace,
+                spec.prefix,
+                self.directory.files,
+                steps.progress_of("fetch"),
+            )
+            note(objects=opened.fetched.objects, bytes=opened.fetched.bytes)
+
+        with steps.step("pre", then="pre.checked") as note:
+            check(spec.pre, opened.files, "pre")
+            note(guardrails=len(spec.pre))
+
+        with steps.step("body", then="body.done"):
+            value = self._call_body(opened.argument, params)
+
+        with steps.step("post", then="post.checked") as note:
+            result = self.task.dump_result(value)
+            changes = opened.scan()
+            self.changed = tuple(changes.keys)
+            check(spec.post, opened.files, "post")
+            note(guardrails=len(spec.post), files=len(opened.files), changed=len(self.changed))
+            if opened.notes:
+                note(notes=list(opened.notes))
+
+        if spec.read_only:
+            self.published = self._leave_unpublished(workspace, changes)
+        else:
+            self.published = self._publish(workspace, changes)
+        return {
+            "workspace": workspace.moved_to(self.published.ref).model_dump(),
+            "result": result,
+        }
+
+    def _publish(self, workspace: WorkspaceRef, changes: ChangeSet) -> Published:
+        store, steps = self.runtime.store, self.steps
+        with steps.step("fence1", then="fence1.passed"):
+            self._attempt_fence()
+
+        with staging_area(store, steps, self.execution, workspace) as area:
+            staged = area.stage(changes) if changes else None
+            if staged:
+                with steps.step("fence2", then="fence2.passed"):
+                    self._attempt_fence()
+
+            with steps.step("publish", then="publish.done") as note:
+                refs = [workspace.ref, *([staged.commit] if staged else [])]
+                level = resolve_level(
+                    self.runtime.fence,
+                    (store.atomicity(workspace.repository, ref) for ref in refs),
+                )
+                assert_lease_covers(self.budget, self.lease.remaining())
+                published = Publication(
+                    store, steps, self.execution, workspace, staged, level, self.budget
+                ).publish()
+                note(
+                    level=level, path=published.path, ref=published.ref, replaced=published.replaced
+                )
+        return published
+
+    def _leave_unpublished(self, workspace: WorkspaceRef, changes: ChangeSet) -> Published:
+        if changes:
+            self.runtime.journal.event(
+                "read_only.discarded",
+                warning=f"task {self.task.name} is read_only: what it changed is discarded",
+                files=changes.keys,
+            )
+        return Published(workspace.ref, PublishPath.READ_ONLY, level=None)
+
+    def _call_body(self, *arguments: object) -> object:
+        try:
+            return self.task.body(*arguments)
+        except (TaskFailed, TaskTerminalError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise body_error(error) from error
+
+    def _attempt_fence(self) -> None:
+        snapshot = self.runtime.orchestrator.reload(self.delivery.attempt)
+        assert_current_attempt_snapshot(self.delivery.attempt, snapshot)
+
+    def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
+        found = self.runtime.store.get_commit(workspace.repository, workspace.ref)
+        if found.id != workspace.ref:
+            raise TaskInputError(
+                f"task {self.task.name}: workspace.ref {workspace.ref!r} is not a commit id",
+                fix=f"give the commit it stands for now: {found.id}",
+            )
+
+    def remove_directory(self) -> None:
+        if self.directory is None:
+            return
+        try:
+            self.directory.remove()
+        except OSError as error:
+            self.runtime.journal.event(
+                "cleanup.failed", path=str(self.directory.path), error=str(error)
+            )
+        self.runtime.failpoints.hit("directory.removed")

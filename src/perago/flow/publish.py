@@ -1,0 +1,222 @@
+"""Step 10: move the target branch, once, by the publish table; and know for certain that it moved.
+
+A publish ends in one of three ways. *Published*: :class:`Published` is returned. *Refused*:
+:class:`PublishFenceError`, and the branch is as it was. *Unknown*: :class:`PublishUnknownError`,
+after reading back didn't settle it; never reported as a success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perago.errors import (
+    AnswerLostError,
+    BranchNotFoundError,
+    PublishFenceError,
+    PublishUnknownError,
+    StoreError,
+    StoreRefusedError,
+    WrongLandingError,
+)
+from perago.flow.fences import Move, decide, reason_not_to_replace
+from perago.flow.readback import find_landing, landed_right
+from perago.flow.stage import commit_message
+from perago.model.commit import ACTIONS_PREFIX
+from perago.model.outcome import Published, PublishLevel, PublishPath
+
+if TYPE_CHECKING:
+    from perago.flow.runtime import Steps
+    from perago.model.attempt import Execution
+    from perago.model.commit import Commit
+    from perago.model.controls import PublishBudget
+    from perago.model.outcome import StagedWorkspace
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.store import Store
+
+MERGE_SENDINGS = 3
+"""How often a merge proven not to have happened may be sent, where a late copy can't do harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One execution's wish to move one branch."""
+
+    store: Store
+    steps: Steps
+    execution: Execution
+    workspace: WorkspaceRef
+    staged: StagedWorkspace | None
+    level: PublishLevel
+    budget: PublishBudget
+
+    def publish(self) -> Published:
+        try:
+            head = self.store.head(self.workspace.repository, self.workspace.branch)
+        except BranchNotFoundError as gone:
+            raise PublishFenceError(
+                f"target branch {self.workspace.branch!r} is gone", fix=gone.fix
+            ) from gone
+        self.steps.reached("publish.head_read")
+        move = decide(head, self.workspace.ref, changed=self.staged is not None)
+        self.steps.journal.event(
+            "publish.decided", move=move.name.lower(), head=head.id, level=self.level
+        )
+        self.steps.reached("publish.decided")
+
+        if move is Move.REFUSE:
+            raise self._fenced_off(head)
+        if move is Move.NOTHING:
+            return Published(self.workspace.ref, PublishPath.UNCHANGED, self.level)
+        if move is Move.MERGE and self.staged:
+            return self._merge(self.staged)
+        if move is Move.REPLACE and self.staged:
+            self._relocate(head, self.staged.commit)
+            return Published(self.staged.commit, PublishPath.REPLACED, self.level, head.id)
+        self._relocate(head, self.workspace.ref)
+        return Published(self.workspace.ref, PublishPath.RELOCATED_BACK, self.level, head.id)
+
+    # --- H == A -------------------------------------------------------------------------------
+    def _merge(self, staged: StagedWorkspace) -> Published:
+        for sending in range(1, MERGE_SENDINGS + 1):
+            try:
+                landed = self._send_merge(staged)
+            except (StoreRefusedError, AnswerLostError) as answer:
+                self.steps.reached("publish.sent")
+                found = self._settle_merge(answer, last=sending == MERGE_SENDINGS)
+                if found is None:
+                    continue
+                landed = found
+            else:
+                self.steps.reached("publish.sent")
+            self._verify(landed, staged)
+            self.steps.reached("publish.verified")
+            return Published(landed.id, PublishPath.MERGED, self.level)
+        raise AssertionError("the last sending either lands or raises")
+
+    def _send_merge(self, staged: StagedWorkspace) -> Commit:
+        expected = self.workspace.ref if self.level is PublishLevel.CAS else None
+        return self.store.merge(
+            staged.repository,
+            staged.commit,
+            self.workspace.branch,
+            expected_head=expected,
+            message=commit_message(self.execution),
+            metadata=self.execution.metadata()
+            | {"perago.input_ref": self.workspace.ref, "perago.expected_head": self.workspace.ref},
+            timeout=self.budget.lakefs_merge_timeout_seconds,
+        )
+
+    def _settle_merge(self, answer: StoreError, *, last: bool) -> Commit | None:
+        """Read back: our commit if it is there, None if the merge may be sent again.
+
+        A refusal is read back as well: it may be the answer to a second copy of a request whose
+        first copy was applied.
+        """
+        try:
+            landing = find_landing(self.store, self.workspace, self.execution.id)
+        except StoreError as blind:
+            raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
+        self.steps.journal.event(
+            "publish.read_back",
+            answer=answer.message,
+            head=landing.head.id,
+            found=landing.found.id if landing.found else None,
+            proven_absent=landing.proven_absent,
+        )
+        if landing.found:
+            return landing.found
+        if isinstance(answer, StoreRefusedError):
+            raise PublishFenceError(
+                f"the merge was refused: {answer.message}; "
+                f"{self.workspace.branch!r} is at {landing.head.id}",
+                fix=answer.fix,
+            ) from answer
+        resend = landing.proven_absent and landing.head.id == self.workspace.ref
+        if resend and self.level is PublishLevel.CAS and not last:
+            return None
+        raise self._unknown(
+            answer, f"{self.workspace.branch!r} is at {landing.head.id}"
+        ) from answer
+
+    def _verify(self, landed: Commit, staged: StagedWorkspace) -> None:
+        if not landed_right(landed, self.workspace, staged):
+            raise WrongLandingError(
+                f"the merge landed as {landed.id} on parent {', '.join(landed.parents)} instead of "
+                f"{self.workspace.ref}: something else moved {self.workspace.branch!r} meanwhile",
+                fix="look at the branch's history, relocate it if needed, then start a new run "
+                "from its head",
+            )
+
+    # --- parent(H) == A -----------------------------------------------------------------------
+    def _relocate(self, head: Commit, to: str) -> None:
+        self._assert_replaceable(head)
+        repository, branch = self.workspace.repository, self.workspace.branch
+        swaps = (
+            self.level is PublishLevel.CAS
+            and self.store.atomicity(repository, head.id).cas_relocate
+        )
+        try:
+            self.store.relocate(
+                repository,
+                branch,
+                to,
+                expected_head=head.id if swaps else None,
+                timeout=self.budget.lakefs_merge_timeout_seconds,
+            )
+        except (StoreRefusedError, AnswerLostError) as answer:
+            self.steps.reached("publish.sent")
+            self._settle_relocation(answer, to)
+        else:
+            self.steps.reached("publish.sent")
+        self.steps.journal.event("publish.replaced", replaced=head.id, by=to)
+        self.steps.reached("publish.verified")
+
+    def _assert_replaceable(self, head: Commit) -> None:
+        repository, branch, ref = (
+            self.workspace.repository,
+            self.workspace.branch,
+            self.workspace.ref,
+        )
+        actions = self.store.diff(repository, ref, head.id, prefix=ACTIONS_PREFIX)
+        reason = reason_not_to_replace(
+            head,
+            self.execution,
+            touches_actions=next(iter(actions), None) is not None,
+            uncommitted=self.store.uncommitted(repository, branch),
+        )
+        if reason:
+            raise PublishFenceError(
+                f"{branch!r} is at {head.id}, which may not be replaced: {reason}",
+                fix="settle it by hand, then start a new run from the branch's head",
+            )
+
+    def _settle_relocation(self, answer: StoreError, to: str) -> None:
+        """A lost reset is decided by the head: there, or unknown. A refused one, or refused."""
+        try:
+            head = self.store.head(self.workspace.repository, self.workspace.branch)
+        except StoreError as blind:
+            raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
+        if head.id == to:
+            return
+        if isinstance(answer, StoreRefusedError):
+            raise PublishFenceError(
+                f"replacing the abandoned head was refused: {answer.message}", fix=answer.fix
+            ) from answer
+        raise self._unknown(answer, f"{self.workspace.branch!r} is at {head.id}") from answer
+
+    # --- the two ways not to publish --------------------------------------------------------------
+    def _fenced_off(self, head: Commit) -> PublishFenceError:
+        return PublishFenceError(
+            f"{self.workspace.branch!r} is at {head.id}, which is neither the input commit "
+            f"{self.workspace.ref} nor a single commit on top of it: something else wrote there",
+            fix="start a new run from the branch's present head",
+        )
+
+    def _unknown(self, answer: StoreError, state: str) -> PublishUnknownError:
+        staged = f", staged {self.staged.commit}" if self.staged else ""
+        return PublishUnknownError(
+            f"unknown whether this was published (input {self.workspace.ref}{staged}): "
+            f"{answer.message}; {state}",
+            fix="look at the branch's history; a retry or a new run from its head goes on safely",
+        )

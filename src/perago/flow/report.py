@@ -1,0 +1,64 @@
+"""How an attempt's end is put into words, and handed in until it is accepted or the lease is over."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+from perago.errors import OrchestratorUnavailableError, PeragoError, TaskBodyError
+from perago.model.attempt import TaskStatus
+from perago.model.outcome import REASON_LIMIT, TaskReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perago.flow.runtime import Runtime
+    from perago.model.attempt import Attempt
+    from perago.model.outcome import ReportReceipt
+    from perago.ports.lease import Lease
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+def completed(output: Mapping[str, object]) -> TaskReport:
+    return TaskReport(TaskStatus.COMPLETED, output)
+
+
+def failed(error: Exception) -> TaskReport:
+    terminal = isinstance(error, PeragoError) and error.terminal
+    status = TaskStatus.FAILED_WITH_TERMINAL_ERROR if terminal else TaskStatus.FAILED
+    return TaskReport(status, reason=short_reason(error))
+
+
+def short_reason(error: BaseException) -> str:
+    """One line a person can act on; the whole traceback is in the log."""
+    if isinstance(error, PeragoError):
+        text = f"{error.code}: {error.message}" + (f" (fix: {error.fix})" if error.fix else "")
+    else:
+        text = f"{type(error).__name__}: {error}"
+    text = " ".join(text.split())
+    return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
+
+
+def body_error(error: BaseException) -> TaskBodyError:
+    """What a task body raised, with the place in the user's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return TaskBodyError(f"{type(error).__name__}: {error}{place}")
+
+
+def hand_in(
+    runtime: Runtime, attempt: Attempt, report: TaskReport, lease: Lease
+) -> ReportReceipt | None:
+    """Report until it is answered or the lease is over; None if it never was."""
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return runtime.orchestrator.report(attempt, report)
+        except OrchestratorUnavailableError as error:
+            if lease.remaining() <= pause:
+                runtime.journal.event("report.given_up", error=error.message)
+                return None
+        runtime.clock.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

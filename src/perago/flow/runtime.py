@@ -1,0 +1,70 @@
+"""What an attempt needs from outside, handed in as one value, and how its steps are announced."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from perago.ports.failpoints import NoFailpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from perago.ports.clock import Clock
+    from perago.ports.engine import Engine
+    from perago.ports.failpoints import Failpoints
+    from perago.ports.journal import Journal
+    from perago.ports.orchestrator import Orchestrator
+    from perago.ports.store import Progress, Store
+
+RequestedLevel = Literal["auto", "soft", "cas"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The ports and the few settings one attempt runs with."""
+
+    store: Store
+    orchestrator: Orchestrator
+    engines: Mapping[str, Engine]
+    clock: Clock
+    journal: Journal
+    workspace_root: Path
+    fence: RequestedLevel = "auto"
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+
+
+class Note(Protocol):
+    """Adds fields to the event a step will leave in the journal."""
+
+    def __call__(self, **fields: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Announces each step, times it, logs it, and passes the failpoint that follows it."""
+
+    journal: Journal
+    clock: Clock
+    failpoints: Failpoints
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Steps:
+        return cls(runtime.journal, runtime.clock, runtime.failpoints)
+
+    @contextmanager
+    def step(self, name: str, *, then: str) -> Iterator[Note]:
+        fields: dict[str, object] = {}
+        began = self.clock.monotonic()
+        self.journal.started(name)
+        yield lambda **more: fields.update(more)
+        self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
+        self.failpoints.hit(then)
+
+    def reached(self, name: str) -> None:
+        self.failpoints.hit(name)
+
+    def progress_of(self, name: str) -> Progress:
+        return lambda transfer: self.journal.progress(name, transfer)
