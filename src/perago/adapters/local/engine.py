@@ -1,0 +1,200 @@
+"""A task's workspace as a private, writable directory, and what the task changed in it.
+
+Finding changes costs a stat per file. A file is read again only if its stat differs from the one
+taken when it was put there *and* its size doesn't: a new file, or one of another size, has changed
+without a doubt. Executable bits and empty directories are no part of a workspace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.adapters.local.filesystem import folds_case, wait_for_next_tick
+from perago.errors import UnsupportedFileError
+from perago.model.changes import ChangeSet, Download, Signature, Upload
+from perago.model.commit import ACTIONS_PREFIX
+from perago.model.keys import key_prefix, problem_with, workspace_paths
+from perago.model.outcome import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from perago.model.changes import FetchedFile
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.store import Progress, Store
+
+_HASHING_THREADS = 4
+
+
+class LocalEngine:
+    """Implements :class:`perago.ports.engine.Engine` for bodies that take a ``Path``."""
+
+    def open(
+        self,
+        store: Store,
+        workspace: WorkspaceRef,
+        prefix: str,
+        directory: Path,
+        progress: Progress | None = None,
+    ) -> LocalWorkspace:
+        start = key_prefix(prefix)
+        entries = list(store.list_objects(workspace.repository, workspace.ref, prefix=start))
+        paths = workspace_paths(
+            (entry.key for entry in entries), prefix, folds_case=folds_case(directory.parent)
+        )
+        _make_directories(directory, paths.values())
+        wanted = [
+            Download(entry, directory / paths[entry.key]) for entry in entries if entry.key in paths
+        ]
+        fetched = store.download(workspace.repository, workspace.ref, wanted, progress)
+        wait_for_next_tick(
+            directory.parent, max((f.signature.ctime_ns for f in fetched), default=0)
+        )
+        return LocalWorkspace(
+            directory,
+            start,
+            {paths[f.key]: f for f in fetched},
+            Transfer(len(fetched), sum(f.signature.size for f in fetched)),
+            sorted(paths.values()),
+        )
+
+
+def _make_directories(directory: Path, paths: Iterable[str]) -> None:
+    made = {""}
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        if parent not in made:
+            (directory / parent).mkdir(parents=True, exist_ok=True)
+            made.add(parent)
+
+
+@dataclass(slots=True)
+class LocalWorkspace:
+    """Implements :class:`perago.ports.engine.OpenWorkspace`."""
+
+    directory: Path
+    key_start: str
+    baseline: Mapping[str, FetchedFile]
+    fetched: Transfer
+    files: Sequence[str]
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def argument(self) -> Path:
+        return self.directory
+
+    def scan(self) -> ChangeSet:
+        found = dict(_walk(self.directory, at_root=not self.key_start))
+        self.files = sorted(found)
+        changed = [path for path, now in found.items() if self._is_surely_changed(path, now)]
+        doubtful = [path for path, now in found.items() if self._is_doubtful(path, now)]
+        changed += self._with_other_bytes(doubtful)
+        self._assert_readable(changed)
+        self.notes = _notes(found, changed)
+        return ChangeSet(
+            uploads=tuple(
+                Upload(self.key_start + path, self.directory / path, Signature.of(found[path]))
+                for path in sorted(changed)
+            ),
+            deletes=tuple(
+                self.key_start + path for path in sorted(self.baseline) if path not in found
+            ),
+        )
+
+    def _is_surely_changed(self, path: str, now: os.stat_result) -> bool:
+        before = self.baseline.get(path)
+        return before is None or before.signature.size != now.st_size
+
+    def _is_doubtful(self, path: str, now: os.stat_result) -> bool:
+        before = self.baseline.get(path)
+        return (
+            before is not None
+            and before.signature.size == now.st_size
+            and before.signature != Signature.of(now)
+        )
+
+    def _assert_readable(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if not os.access(self.directory / path, os.R_OK):
+                raise _refused(path, "it can't be read")
+
+    def _with_other_bytes(self, paths: Sequence[str]) -> list[str]:
+        if not paths:
+            return []
+        with ThreadPoolExecutor(_HASHING_THREADS) as pool:
+            hashes = pool.map(_sha256, (self.directory / path for path in paths))
+            return [
+                p for p, now in zip(paths, hashes, strict=True) if now != self.baseline[p].sha256
+            ]
+
+
+def _walk(root: Path, *, at_root: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """Every regular file below ``root`` with its stat; anything else but a directory is refused."""
+    if not stat.S_ISDIR(_lstat(root).st_mode):
+        raise _refused("", "the workspace directory was replaced by something else")
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        for entry in _entries(root, folder):
+            path = f"{folder}{entry.name}"
+            if problem := problem_with(path):
+                raise _refused(path, problem)
+            if entry.is_dir(follow_symlinks=False):
+                if at_root and f"{path}/" == ACTIONS_PREFIX:
+                    raise _refused(path, "a task can't change the repository's own actions")
+                pending.append(f"{path}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield path, entry.stat(follow_symlinks=False)
+            else:
+                raise _refused(path, _kind_of(entry))
+
+
+def _lstat(root: Path) -> os.stat_result:
+    try:
+        return root.lstat()
+    except FileNotFoundError:
+        raise _refused("", "the task removed its workspace directory itself") from None
+
+
+def _entries(root: Path, folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(root / folder if folder else root) as entries:
+            return list(entries)
+    except PermissionError:
+        raise _refused(folder, "the directory can't be read") from None
+
+
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "it is a symlink, and a workspace holds files only"
+    mode = entry.stat(follow_symlinks=False).st_mode
+    kinds = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a pipe"}
+    return f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, and a workspace holds files only"
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except PermissionError:
+        raise _refused(path.name, "it can't be read") from None
+
+
+def _notes(found: Mapping[str, os.stat_result], changed: Sequence[str]) -> list[str]:
+    executable = [path for path in sorted(changed) if found[path].st_mode & 0o111]
+    if not executable:
+        return []
+    return [f"executable bits are not kept: {', '.join(executable[:10])}"]
+
+
+def _refused(path: str, why: str) -> UnsupportedFileError:
+    return UnsupportedFileError(
+        f"{path or 'workspace'}: {why}",
+        fix="have the task leave only readable, regular files with portable names",
+    )

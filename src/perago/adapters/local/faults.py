@@ -1,0 +1,95 @@
+"""Faults at the named places between an attempt's steps: crash, freeze, delay or raise.
+
+A spec is a comma-separated list of ``failpoint=action``::
+
+    publish.sent=kill                 SIGKILL to the own process
+    publish.sent=kill-once:FILE       the same, but only while FILE doesn't exist (it is made first)
+    fence2.passed=stop                SIGSTOP to the own process
+    body.done=delay:1.5               sleep that many seconds
+    staging.uploaded=raise            raise an error, as a failing step would
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError, StoreUnavailableError
+from perago.ports.failpoints import FAILPOINTS
+
+Action = Callable[[str], None]
+
+
+class InjectedFaults:
+    """Implements :class:`perago.ports.failpoints.Failpoints` from a table of actions."""
+
+    def __init__(self, actions: dict[str, Action]) -> None:
+        for name in actions:
+            if name not in FAILPOINTS:
+                raise RuntimeConfigError(
+                    f"failpoint {name!r} doesn't exist", fix=f"use one of {', '.join(FAILPOINTS)}"
+                )
+        self._actions = actions
+
+    def hit(self, name: str) -> None:
+        if action := self._actions.get(name):
+            action(name)
+
+
+def parse_faults(spec: str) -> InjectedFaults:
+    """Raises RuntimeConfigError naming the failpoint or action that doesn't exist."""
+    actions: dict[str, Action] = {}
+    for part in filter(None, (p.strip() for p in spec.split(","))):
+        name, _, action = part.partition("=")
+        kind, _, argument = action.partition(":")
+        if kind not in _ACTIONS:
+            raise RuntimeConfigError(
+                f"fault {part!r}: action {kind!r} doesn't exist",
+                fix=f"use failpoint=action with one of {', '.join(sorted(_ACTIONS))}",
+            )
+        actions[name] = _ACTIONS[kind](argument)
+    return InjectedFaults(actions)
+
+
+def kill() -> Action:
+    return lambda _name: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_once(flag: Path) -> Action:
+    """Kill the process the first time only, over all processes that share ``flag``."""
+
+    def act(name: str) -> None:
+        try:
+            flag.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        kill()(name)
+
+    return act
+
+
+def freeze() -> Action:
+    return lambda _name: os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def delay(seconds: float) -> Action:
+    return lambda _name: time.sleep(seconds)
+
+
+def fail() -> Action:
+    def act(name: str) -> None:
+        raise StoreUnavailableError(f"fault injected at {name}")
+
+    return act
+
+
+_ACTIONS: dict[str, Callable[[str], Action]] = {
+    "kill": lambda _argument: kill(),
+    "kill-once": lambda argument: kill_once(Path(argument)),
+    "stop": lambda _argument: freeze(),
+    "delay": lambda argument: delay(float(argument)),
+    "raise": lambda _argument: fail(),
+}
