@@ -35,9 +35,12 @@ class AttemptDirectory:
         path = root / execution.directory_name
         try:
             (path / "files").mkdir(parents=True)
-            lock = os.open(path / MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            # Locked and written before it gets its name: a collector never sees it unheld.
+            unnamed = path / f"{MARKER_NAME}.new"
+            lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(lock, json.dumps(_marker(execution, workspace), indent=1).encode())
+            unnamed.rename(path / MARKER_NAME)
         except OSError as error:
             raise RuntimeConfigError(
                 f"can't make the attempt's directory {path}: {error.strerror}",

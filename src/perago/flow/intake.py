@@ -45,7 +45,7 @@ def _parse_workspace(task_name: str, raw: object) -> WorkspaceRef:
         return WorkspaceRef.model_validate(raw)
     except ValidationError as error:
         details = "; ".join(
-            f"workspace{''.join(f'.{part}' for part in e['loc'])}: {e['msg']}, got {e['input']!r:.80}"
+            f"{'.'.join(map(str, ('workspace', *e['loc'])))}: {e['msg']}, got {e['input']!r:.80}"
             for e in error.errors()
         )
         raise TaskInputError(

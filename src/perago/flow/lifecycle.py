@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
     from perago.model.changes import ChangeSet
+    from perago.model.outcome import PublishLevel
     from perago.model.workspace import WorkspaceRef
     from perago.ports.lease import Lease
 
@@ -60,8 +61,7 @@ def run_attempt(
     with attempt.steps.step("report", then="report.sent") as note:
         receipt = hand_in(runtime, delivery.attempt, report, lease)
         accepted = receipt is not None and receipt.accepted
-        level = attempt.published.level if attempt.published else None
-        note(status=report.status, accepted=accepted, level=level, reason=report.reason)
+        note(status=report.status, accepted=accepted, level=attempt.level, reason=report.reason)
     attempt.remove_directory()
     return AttemptOutcome(execution.id, report, accepted, attempt.published, attempt.changed)
 
@@ -87,6 +87,7 @@ class _Attempt:
             delivery.response_seconds
         )
         self.directory: AttemptDirectory | None = None
+        self.level: PublishLevel | None = None
         self.published: Published | None = None
         self.changed: tuple[str, ...] = ()
 
@@ -100,7 +101,8 @@ class _Attempt:
 
     def _work_in(self, workspace: WorkspaceRef, params: BaseModel) -> dict[str, object]:
         spec, runtime, steps = self.task.workspace, self.runtime, self.steps
-        assert spec is not None  # noqa: S101 - parse_input returned a workspace because of it
+        engine = self.task.engine
+        assert spec and engine  # noqa: PT018, S101 - a task with a workspace has both
 
         with steps.step("directory", then="directory.created") as note:
             self._assert_input_commit(workspace)
@@ -110,7 +112,7 @@ class _Attempt:
             note(path=str(self.directory.path))
 
         with steps.step("fetch", then="workspace.fetched") as note:
-            opened = runtime.engines[self.task.engine].open(
+            opened = runtime.engines[engine].open(
                 runtime.store,
                 workspace,
                 spec.prefix,
@@ -157,7 +159,7 @@ class _Attempt:
 
             with steps.step("publish", then="publish.done") as note:
                 refs = [workspace.ref, *([staged.commit] if staged else [])]
-                level = resolve_level(
+                level = self.level = resolve_level(
                     self.runtime.fence,
                     (store.atomicity(workspace.repository, ref) for ref in refs),
                 )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import (
-    AnswerLostError,
     BranchNotFoundError,
+    CommitNotFoundError,
     PublishFenceError,
     PublishUnknownError,
     StoreError,
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from perago.model.outcome import StagedWorkspace
     from perago.model.workspace import WorkspaceRef
     from perago.ports.store import Store
+
+DEFINITE_NO = (StoreRefusedError, BranchNotFoundError, CommitNotFoundError)
+"""Answers that say nothing was changed. After any other error, only the branch can tell."""
 
 MERGE_SENDINGS = 3
 """How often a merge proven not to have happened may be sent, where a late copy can't do harm."""
@@ -81,7 +84,7 @@ class Publication:
         for sending in range(1, MERGE_SENDINGS + 1):
             try:
                 landed = self._send_merge(staged)
-            except (StoreRefusedError, AnswerLostError) as answer:
+            except StoreError as answer:
                 self.steps.reached("publish.sent")
                 found = self._settle_merge(answer, last=sending == MERGE_SENDINGS)
                 if found is None:
@@ -126,7 +129,7 @@ class Publication:
         )
         if landing.found:
             return landing.found
-        if isinstance(answer, StoreRefusedError):
+        if isinstance(answer, DEFINITE_NO):
             raise PublishFenceError(
                 f"the merge was refused: {answer.message}; "
                 f"{self.workspace.branch!r} is at {landing.head.id}",
@@ -164,7 +167,7 @@ class Publication:
                 expected_head=head.id if swaps else None,
                 timeout=self.budget.lakefs_merge_timeout_seconds,
             )
-        except (StoreRefusedError, AnswerLostError) as answer:
+        except StoreError as answer:
             self.steps.reached("publish.sent")
             self._settle_relocation(answer, to)
         else:
@@ -199,7 +202,7 @@ class Publication:
             raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
         if head.id == to:
             return
-        if isinstance(answer, StoreRefusedError):
+        if isinstance(answer, DEFINITE_NO):
             raise PublishFenceError(
                 f"replacing the abandoned head was refused: {answer.message}", fix=answer.fix
             ) from answer

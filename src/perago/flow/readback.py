@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from perago.ports.store import Store
 
 SEARCH_LIMIT = 1000
-"""Commits to look through. A branch that moved further than this in one publish is unknown ground."""
+"""Commits to look through. A branch that moved further in one publish is unknown ground."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import shutil
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.ports.store import Store
+
+NAMELESS_SECONDS = 60.0
+"""How long a directory may stand without its marker, between being made and being used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +35,49 @@ class Leftover:
 
 
 def leftovers(root: Path) -> Iterator[Leftover]:
-    """Attempt directories below ``root`` that no living process holds."""
-    for marker in sorted(root.glob(f"*/{MARKER_NAME}")):
+    """Attempt directories below ``root`` that no living process holds.
+
+    One without a readable marker was being made or removed when its process died. It is only
+    certain after a while that nobody is at it still.
+    """
+    for path in sorted(root.glob("*/")):
+        marker = path / MARKER_NAME
         if _is_held(marker):
             continue
-        try:
-            content = json.loads(marker.read_bytes())
-        except (ValueError, FileNotFoundError):  # died writing it, before it began anything else
-            content = {}
-        yield Leftover(
-            marker.parent,
-            content.get("execution_id", ""),
-            content.get("repository", ""),
-            content.get("staging_branch", ""),
-        )
+        content = _read(marker)
+        if content or time.time() - path.stat().st_mtime > NAMELESS_SECONDS:
+            yield Leftover(
+                path,
+                content.get("execution_id", ""),
+                content.get("repository", ""),
+                content.get("staging_branch", ""),
+            )
+
+
+def _read(marker: Path) -> dict[str, str]:
+    try:
+        content: dict[str, str] = json.loads(marker.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content
 
 
 def collect(store: Store, leftover: Leftover) -> None:
-    """Delete its staging branch, then its directory: in that order, so that a crash in between
-    leaves the directory, which still names the branch.
+    """Delete its staging branch, then its directory.
+
+    In that order: a crash in between leaves the directory, which still names the branch.
     """
     if leftover.staging_branch:
-        try:
+        with suppress(BranchNotFoundError, RepositoryNotFoundError):
             store.delete_branch(leftover.repository, leftover.staging_branch)
-        except (BranchNotFoundError, RepositoryNotFoundError):
-            pass
     shutil.rmtree(leftover.path, ignore_errors=True)
 
 
 def _is_held(marker: Path) -> bool:
     try:
         descriptor = os.open(marker, os.O_RDWR)
-    except FileNotFoundError:  # removed by its owner just now
-        return True
+    except FileNotFoundError:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

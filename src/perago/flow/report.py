@@ -1,4 +1,4 @@
-"""How an attempt's end is put into words, and handed in until it is accepted or the lease is over."""
+"""How an attempt's end is put into words, and handed in until it is answered."""
 
 from __future__ import annotations
 

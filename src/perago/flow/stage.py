@@ -101,5 +101,4 @@ def staging_area(
 
 def commit_message(execution: Execution) -> str:
     attempt = execution.attempt
-    retry = f", retry {attempt.retry_count}" if attempt.retry_count else ""
-    return f"{attempt.task_name} ({attempt.reference_task_name} #{attempt.seq}{retry})"
+    return attempt.task_name + (f", retry {attempt.retry_count}" if attempt.retry_count else "")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ACTIONS_PREFIX = "_lakefs_actions/"
-"""Where a repository keeps its server-side hooks. Never part of a workspace, whatever the prefix."""
+"""Where a repository keeps its server-side hooks; never part of a workspace."""
 
 
 @dataclass(frozen=True, slots=True)

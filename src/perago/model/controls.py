@@ -128,15 +128,16 @@ class PublishBudget(Declaration):
         )
 
     @classmethod
-    def default_for(cls, response_seconds: int) -> PublishBudget:
+    def default_for(cls, response_seconds: float) -> PublishBudget:
         """The budget of a task that declares none: at most half its lease, beating thrice in it.
 
-        A lease of 0 means there is none, so nothing has to be shortened. Below 6 seconds whole
+        A lease of 0 means there is none, so nothing has to be shortened. Below 4 seconds whole
         seconds can't keep both promises; :func:`budget_warnings` says so where it matters.
         """
         if response_seconds == 0:
             return _FULL_BUDGET
-        full, half = _FULL_BUDGET, response_seconds / 2
+        lease = int(response_seconds)
+        full, half = _FULL_BUDGET, lease / 2
         share = min(1.0, half / full.publish_seconds)
         margin = int(full.safety_margin_seconds * share)
         merge = max(1, int(full.lakefs_merge_timeout_seconds * share))
@@ -147,10 +148,8 @@ class PublishBudget(Declaration):
             conductor_completion_timeout_seconds=max(
                 1, int(full.conductor_completion_timeout_seconds * share)
             ),
-            worker_shutdown_grace_seconds=min(full.worker_shutdown_grace_seconds, response_seconds),
-            heartbeat_interval_seconds=max(
-                1, min(full.heartbeat_interval_seconds, response_seconds // 3)
-            ),
+            worker_shutdown_grace_seconds=max(1, min(full.worker_shutdown_grace_seconds, lease)),
+            heartbeat_interval_seconds=max(1, min(full.heartbeat_interval_seconds, lease // 3)),
         )
 
 

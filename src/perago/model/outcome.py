@@ -44,7 +44,7 @@ class StagedWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The branch shows this attempt's state; ``ref`` is its output. Read-only tasks have no level."""
+    """The branch shows this attempt's state: ``ref``. A read-only task has no level."""
 
     ref: str
     path: PublishPath

@@ -1,4 +1,4 @@
-"""Where a task's data is: a repository, the branch it publishes to and the commit it starts from."""
+"""Where a task's data is: a repository, a branch to publish to, a commit to start from."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Store(Protocol):
     def repositories(self) -> list[str]: ...
 
     def get_commit(self, repository: str, ref: str) -> Commit:
-        """Raises RepositoryNotFoundError, or CommitNotFoundError if ref is neither id nor branch."""
+        """Raises RepositoryNotFoundError, or CommitNotFoundError if it is neither id nor branch."""
         ...
 
     def history(self, repository: str, ref: str, *, limit: int | None = None) -> Iterator[Commit]:
@@ -70,7 +70,7 @@ class Store(Protocol):
 
     # --- objects -------------------------------------------------------------------------------
     def list_objects(self, repository: str, ref: str, *, prefix: str = "") -> Iterator[ObjectEntry]:
-        """Objects whose key starts with ``prefix``, in key order. On a branch, uncommitted ones too."""
+        """Objects whose key starts with ``prefix``, in key order; a branch's uncommitted ones too."""
         ...
 
     def download(
@@ -136,7 +136,7 @@ class Store(Protocol):
         metadata: Mapping[str, str],
         timeout: float | None = None,
     ) -> Commit:
-        """Squash-merge the *commit* ``source`` into ``branch``: one new commit, one parent, the head.
+        """Squash-merge the *commit* ``source``: one new commit whose only parent is the head.
 
         With ``expected_head`` (only where ``cas_merge``) it is applied if that is the head at that
         very moment, and refused with HeadMovedError otherwise. Without it, it lands on whatever
