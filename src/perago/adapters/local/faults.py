@@ -3,7 +3,8 @@
 A spec is a comma-separated list of ``failpoint=action``::
 
     publish.sent=kill                 SIGKILL to the own process
-    publish.sent=kill-once:FILE       the same, but only while FILE doesn't exist (it is made first)
+    publish.sent=kill-once:FILE       the same, but only the first time (FILE counts)
+    publish.sent=kill-at:2:FILE       the same, but only the second time
     fence2.passed=stop                SIGSTOP to the own process
     body.done=delay:1.5               sleep that many seconds
     staging.uploaded=raise            raise an error, as a failing step would
@@ -58,15 +59,14 @@ def kill() -> Action:
     return lambda _name: os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_once(flag: Path) -> Action:
-    """Kill the process the first time only, over all processes that share ``flag``."""
+def kill_at(occasion: int, counter: Path) -> Action:
+    """Kill on that occasion only, counted over all processes that share the ``counter`` file."""
 
     def act(name: str) -> None:
-        try:
-            flag.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        kill()(name)
+        with counter.open("ab") as file:
+            file.write(b".")
+        if counter.stat().st_size == occasion:
+            kill()(name)
 
     return act
 
@@ -86,9 +86,15 @@ def fail() -> Action:
     return act
 
 
+def _occasion_and_file(argument: str) -> tuple[int, Path]:
+    occasion, _, file = argument.partition(":")
+    return int(occasion), Path(file)
+
+
 _ACTIONS: dict[str, Callable[[str], Action]] = {
     "kill": lambda _argument: kill(),
-    "kill-once": lambda argument: kill_once(Path(argument)),
+    "kill-once": lambda argument: kill_at(1, Path(argument)),
+    "kill-at": lambda argument: kill_at(*_occasion_and_file(argument)),
     "stop": lambda _argument: freeze(),
     "delay": lambda argument: delay(float(argument)),
     "raise": lambda _argument: fail(),

@@ -1,0 +1,1 @@
+"""The embedded store and queue: SQLite and plain files on one machine, no server."""

@@ -1,0 +1,197 @@
+"""The queue's runs: starting them, looking at them, and what a person does to them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from perago.adapters.embedded.queue_connection import QueueDatabase
+from perago.adapters.embedded.queue_plan import encode_plan
+from perago.adapters.embedded.queue_policy import step_of
+from perago.adapters.embedded.queue_rows import load_run, run_of
+from perago.adapters.embedded.queue_transitions import (
+    Moment,
+    end_run,
+    refuse_busy_branch,
+    replace_orphans,
+    schedule,
+    set_run_status,
+    sweep,
+)
+from perago.errors import RunError, RunNotFoundError
+from perago.model.run import RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from perago.model.run import RunPlan, RunRecord
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.clock import Clock
+
+
+class RunBook:
+    """The runs of one queue file, as ``perago run`` and the command line see them.
+
+    Every method that changes something is one transaction, and applies the time-outs that have
+    passed before it does anything else.
+    """
+
+    def __init__(self, path: Path, *, clock: Clock | None = None, durable: bool = True) -> None:
+        self._database = QueueDatabase(path, durable=durable)
+        self._now = time.time if clock is None else clock.now
+
+    def close(self) -> None:
+        """Let go of the file in this thread; using the queue again opens it again."""
+        self._database.close()
+
+    def start(
+        self, plan: RunPlan, workspace: WorkspaceRef | None, *, run_id: str | None = None
+    ) -> str:
+        """Begin a run of ``plan`` at ``workspace`` and return its id; its first step is due now.
+
+        Raises BranchBusyError if an active run writes the same branch, and RunError for a plan
+        that can't be run or an id that is taken.
+        """
+        _refuse_unrunnable(plan, workspace)
+        run_id = run_id or str(uuid.uuid4())
+        with self._moment() as at:
+            refuse_busy_branch(at, workspace)
+            if at.connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone():
+                raise RunError(f"there is a run {run_id!r} already", fix="leave run_id out")
+            at.connection.execute(
+                "INSERT INTO runs (id, plan, status, repository, branch, ref, created_at,"
+                " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    run_id,
+                    encode_plan(plan),
+                    RunStatus.RUNNING,
+                    workspace.repository if workspace else None,
+                    workspace.branch if workspace else None,
+                    workspace.ref if workspace else None,
+                    at.now,
+                    at.now,
+                ),
+            )
+            schedule(at, load_run(at.connection, run_id), plan.steps[0])
+        return run_id
+
+    def get(self, run_id: str) -> RunRecord:
+        """Raises RunNotFoundError."""
+        with self._database.read() as connection:
+            return load_run(connection, run_id)
+
+    def find(self, prefix: str) -> RunRecord:
+        """The one run whose id starts with ``prefix``.
+
+        Raises RunNotFoundError if there is none, and RunError if there are several.
+        """
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> ''"
+                " ORDER BY position DESC",
+                (prefix,),
+            ).fetchall()
+            if not rows:
+                raise RunNotFoundError(
+                    f"no run's id starts with {prefix!r}",
+                    fix="`perago runs` lists the runs there are",
+                )
+            exact = [row["id"] for row in rows if row["id"] == prefix]
+            if len(rows) > 1 and not exact:
+                named = ", ".join(row["id"] for row in rows[:5])
+                raise RunError(
+                    f"{len(rows)} runs have an id that starts with {prefix!r}: {named}",
+                    fix="give more of the id",
+                )
+            return load_run(connection, exact[0] if exact else rows[0]["id"])
+
+    def runs(self, limit: int = 50) -> list[RunRecord]:
+        """The last ``limit`` runs, newest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT * FROM runs ORDER BY position DESC LIMIT ?", (limit,)
+            ).fetchall()
+            return [run_of(connection, row) for row in rows]
+
+    def next_due(self, run_id: str) -> float | None:
+        """When the run's next scheduled attempt may be polled; None if none is waiting."""
+        with self._database.read() as connection:
+            load_run(connection, run_id)
+            due: float | None = connection.execute(
+                "SELECT min(due_at) FROM attempts WHERE run_id = ? AND queued = 1", (run_id,)
+            ).fetchone()[0]
+            return due
+
+    def pause(self, run_id: str, reason: str) -> None:
+        """Hand out nothing more of the run until it is resumed; its time-outs wait too.
+
+        An attempt in progress may still end. Pausing a paused run is nothing new. Raises RunError
+        if the run has ended.
+        """
+        with self._moment() as at:
+            run = load_run(at.connection, run_id)
+            _refuse_ended(run, "paused")
+            set_run_status(at, run_id, RunStatus.PAUSED, reason=reason)
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """End the run TERMINATED; its unfinished attempts are CANCELED.
+
+        Raises RunError if it has ended already.
+        """
+        with self._moment() as at:
+            run = load_run(at.connection, run_id)
+            _refuse_ended(run, "cancelled")
+            end_run(at, run_id, RunStatus.TERMINATED, reason=reason)
+
+    def resume(self, run_id: str) -> None:
+        """Go on with a run whose runner is gone, that is paused, or that failed or timed out.
+
+        What was in progress is TIMED_OUT and tried again at once under a new task id. A failed or
+        timed-out run gets one more attempt of the step that ended it, also beyond its retry
+        limit. Raises BranchBusyError if another active run writes the branch by now, and RunError
+        if the run is COMPLETED or TERMINATED.
+        """
+        with self._moment() as at:
+            run = load_run(at.connection, run_id)
+            if run.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
+                raise RunError(
+                    f"run {run_id} is {run.status}: there is nothing to resume",
+                    fix="start a new run from the branch's present head",
+                )
+            if run.status.is_active:
+                replace_orphans(at, run)
+            else:
+                refuse_busy_branch(at, run.workspace)
+                last = run.attempts[-1].attempt
+                step = step_of(run.plan, last.reference_task_name)
+                schedule(at, run, step, retry_count=last.retry_count + 1)
+            set_run_status(at, run_id, RunStatus.RUNNING, reason=None)
+
+    @contextmanager
+    def _moment(self) -> Iterator[Moment]:
+        with self._database.write() as connection:
+            at = Moment(connection, self._now())
+            sweep(at)
+            yield at
+
+
+def _refuse_unrunnable(plan: RunPlan, workspace: WorkspaceRef | None) -> None:
+    if not plan.steps:
+        raise RunError(f"pipeline {plan.name!r} has no steps", fix="give it at least one task")
+    homeless = [step.reference for step in plan.steps if step.uses_workspace]
+    if workspace is None and homeless:
+        raise RunError(
+            f"step {homeless[0]!r} of pipeline {plan.name!r} needs a workspace, and none is given",
+            fix="say which repository and branch the run works on",
+        )
+
+
+def _refuse_ended(run: RunRecord, wish: str) -> None:
+    if not run.status.is_active:
+        raise RunError(
+            f"run {run.id} is {run.status} and can't be {wish}",
+            fix="only a RUNNING or PAUSED run can; `perago runs` shows them",
+        )
