@@ -1,0 +1,1 @@
+"""What people type. One module per command, imported when that command is called and not before."""

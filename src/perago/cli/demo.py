@@ -1,0 +1,120 @@
+"""``perago demo``: a pipeline, a crash in the middle of it, its recovery, and what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common, console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.model.run import RunRecord
+    from perago.ports.store import Store
+    from perago.settings import Settings
+
+DEMO_HOME = Path("perago-demo")
+_CRASHING_STEP = 2
+
+
+@click.command()
+@click.option("--rows", default=20_000, show_default=True, help="Listening events to make up.")
+@click.option("--no-crash", is_flag=True, help="Leave out the crash.")
+@common
+def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) -> int:
+    """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
+
+    Everything is kept in ./perago-demo (or --home); nothing else is touched.
+    """
+    from perago.cli.live import PlainLines, watching
+    from perago.cli.run import as_json, exit_code
+    from perago.declare.loading import load_pipeline
+    from perago.wiring import open_queue, open_store
+    from perago.worker.pipeline_runner import run_pipeline
+    from perago.worker.starting import StartingPoint, start_run
+
+    settings = _demo_settings(settings)
+    store, queue = open_store(settings), open_queue(settings)
+    repository = _unused_name(store)
+    settings = settings if no_crash else _with_crash(settings, repository)
+
+    say = console(stderr=True).print
+    say(f"[bold]Perago demo[/]  {rows:,} listening events, four tasks, one versioned workspace")
+    if not no_crash:
+        say(
+            "The second task will be killed (SIGKILL) right after it published, before it could "
+            "report. Watch the retry replace that abandoned commit.\n"
+        )
+    plan = load_pipeline("perago.demo.songs:songs").plan({"ingest": {"rows": rows}})
+    run_id = start_run(queue, store, plan, StartingPoint(repository))
+    with watching(queue.get(run_id), elsewhere=PlainLines()) as watcher:
+        record = run_pipeline(settings, run_id, watcher)
+    page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
+    speaker.say(
+        as_json(record) | {"repository": repository, "report": str(page)},
+        lambda: _story(store, record, page, settings),
+    )
+    return exit_code(record)
+
+
+def _demo_settings(settings: Settings) -> Settings:
+    from perago.settings import Settings as Defaults
+
+    chosen = settings.home != Defaults.model_fields["home"].default
+    return settings if chosen else settings.model_copy(update={"home": DEMO_HOME})
+
+
+def _with_crash(settings: Settings, repository: str) -> Settings:
+    settings.home.mkdir(parents=True, exist_ok=True)
+    counter = settings.home.absolute() / f".{repository}-publications"
+    return settings.model_copy(
+        update={"failpoints": f"publish.sent=kill-at:{_CRASHING_STEP}:{counter}"}
+    )
+
+
+def _unused_name(store: Store) -> str:
+    taken = set(store.repositories())
+    return next(name for n in range(1, len(taken) + 2) if (name := f"songs-{n}") not in taken)
+
+
+def _export_report(store: Store, record: RunRecord, page: Path) -> Path | None:
+    """The report as published, taken out of the store; None if the run didn't get that far."""
+    from perago.model.changes import Download
+
+    if record.workspace is None or record.output_ref is None:
+        return None
+    repository = record.workspace.repository
+    found = list(store.list_objects(repository, record.output_ref, prefix="songs/report.html"))
+    store.download(repository, record.output_ref, [Download(entry, page) for entry in found])
+    return page if found else None
+
+
+def _story(
+    store: Store, record: RunRecord, page: Path | None, settings: Settings
+) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.history import commit_document, history_layout
+    from perago.cli.run import summary
+
+    assert record.workspace is not None  # noqa: S101 - the songs pipeline has one
+    repository = record.workspace.repository
+    history = [
+        commit_document(store, repository, commit)
+        for commit in store.history(repository, record.workspace.branch)
+    ]
+    home = f"--home {settings.home}"
+    return Group(
+        summary(record),
+        Text("\nWhat the branch shows: one commit per task, the abandoned one is not among them"),
+        history_layout(history),
+        Text.assemble("\nThe report: ", (page.as_uri() if page else "none", "bold")),
+        Text(f"\nLook around:  perago runs {record.id[:8]} --logs {home}", style="dim"),
+        Text(f"              perago diff {str(history[1]['id'])[:12]} main {home}", style="dim"),
+        Text(f"              perago verify {home}", style="dim"),
+    )

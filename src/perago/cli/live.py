@@ -1,0 +1,243 @@
+"""A run as it happens: a live table on a terminal, one JSON line per step anywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from perago.cli.options import console
+from perago.model.outcome import Transfer
+from perago.worker.watcher import NobodyWatching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from perago.model.attempt import Attempt
+    from perago.model.run import RunRecord
+    from perago.worker.watcher import Watcher
+
+_STATUS_STYLES = {
+    "COMPLETED": "green",
+    "IN_PROGRESS": "cyan",
+    "SCHEDULED": "dim",
+    "CANCELED": "yellow",
+}
+_STEP_WORDS = {
+    "validate": "checking the input",
+    "directory": "making a private directory",
+    "fetch": "fetching the workspace",
+    "pre": "checking the input files",
+    "body": "running",
+    "post": "looking for changes",
+    "fence1": "asking whether it still counts",
+    "stage.branch": "staging",
+    "stage.upload": "uploading changes",
+    "stage.commit": "committing",
+    "fence2": "asking whether it still counts",
+    "publish": "publishing",
+    "report": "reporting",
+}
+
+
+@contextmanager
+def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator[Watcher]:
+    """A live table if standard error is a terminal; otherwise JSON lines, or what is given."""
+    if not sys.stderr.isatty():
+        yield elsewhere or JsonLines()
+        return
+    display = LiveTable([step.reference for step in record.plan.steps])
+    display.show_past(record)
+    with Live(display, console=console(stderr=True), refresh_per_second=8, transient=True):
+        yield display
+
+
+@contextmanager
+def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
+    """A progress bar for one bulk transfer; silent where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _transfer: None
+        return
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[objects]} objects"),
+        console=console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(what, total=None, objects=0)
+
+        def show(transfer: Transfer) -> None:
+            bar.update(
+                task,
+                completed=transfer.bytes,
+                total=transfer.total_bytes,
+                objects=f"{transfer.objects:,}/{transfer.total_objects:,}",
+            )
+
+        yield show
+
+
+class JsonLines(NobodyWatching):
+    """Each step's event, as it stands in the journal, on standard error."""
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        del attempt
+        click.echo(json.dumps(fields, ensure_ascii=False, default=str), err=True)
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        fields = {
+            "step": "attempt.ended",
+            "run": attempt.workflow_instance_id,
+            "reference": attempt.reference_task_name,
+            "task_id": attempt.task_id,
+            "retry": attempt.retry_count,
+            "status": status,
+            "reason": reason,
+        }
+        self.step_ended(attempt, fields)
+
+
+class PlainLines(NobodyWatching):
+    """A line of prose per attempt and step, for people who read it in a file."""
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
+        self._say(f"{attempt.reference_task_name}{retry}")
+
+    def step_started(self, attempt: Attempt, step: str) -> None:
+        del attempt
+        self._say(f"    {_STEP_WORDS.get(step, step)}")
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        del attempt
+        self._say(f"    {status}" + (f": {reason}" if reason else ""))
+
+    def waiting(self, seconds: float) -> None:
+        del seconds  # the start of the next attempt says it
+
+    def _say(self, line: str) -> None:
+        click.echo(line, err=True)
+
+
+class _Row:
+    """One step of the pipeline, as the live table shows it."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.detail = ""
+        self.retry = 0
+        self.began: float | None = None
+        self.seconds = 0.0
+        self.transfer: Transfer | None = None
+
+
+class LiveTable:
+    """A row per step: where it is, how far a transfer got, how long it has taken."""
+
+    def __init__(self, references: list[str]) -> None:
+        self._rows = {reference: _Row() for reference in references}
+
+    def show_past(self, record: RunRecord) -> None:
+        for past in record.attempts:
+            row = self._rows[past.attempt.reference_task_name]
+            if past.ended_at is not None:
+                row.status, row.retry = past.status, past.attempt.retry_count
+                row.seconds += past.ended_at - (past.started_at or past.ended_at)
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        row = self._row(attempt)
+        row.status, row.detail, row.retry = "IN_PROGRESS", "starting", attempt.retry_count
+        row.began, row.transfer = time.monotonic(), None
+
+    def step_started(self, attempt: Attempt, step: str) -> None:
+        row = self._row(attempt)
+        row.detail, row.transfer = _STEP_WORDS.get(step, step), None
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        if warning := fields.get("warning"):
+            self._row(attempt).detail = str(warning)
+
+    def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None:
+        del step
+        self._row(attempt).transfer = transfer
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        row = self._row(attempt)
+        if row.began is not None:
+            row.seconds += time.monotonic() - row.began
+        row.status, row.detail, row.began, row.transfer = status, reason or "", None, None
+
+    def waiting(self, seconds: float) -> None:
+        for row in self._rows.values():
+            if row.status not in ("", "COMPLETED", "IN_PROGRESS"):
+                row.detail = f"trying again in {seconds:.0f} s" + _after_reason(row.detail)
+                return
+
+    def _row(self, attempt: Attempt) -> _Row:
+        return self._rows[attempt.reference_task_name]
+
+    def __rich__(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for reference, row in self._rows.items():
+            elapsed = row.seconds + (time.monotonic() - row.began if row.began else 0)
+            table.add_row(
+                _symbol(row.status),
+                reference,
+                Text(f"retry {row.retry}" if row.retry else "", style="yellow"),
+                Text(f"{elapsed:.1f} s" if elapsed else "", style="dim"),
+                self._doing(row),
+            )
+        return table
+
+    def _doing(self, row: _Row) -> Table | Text:
+        if row.transfer is None or not row.transfer.total_objects:
+            return Text(row.detail, style="dim", overflow="ellipsis", no_wrap=True)
+        done = row.transfer
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            Text(row.detail, style="dim"),
+            ProgressBar(total=max(done.total_bytes, 1), completed=done.bytes, width=20),
+            Text(f"{done.objects:,}/{done.total_objects:,} objects", style="dim"),
+        )
+        return line
+
+
+def _after_reason(detail: str) -> str:
+    return " · " + detail.rpartition(" · ")[2] if detail else ""
+
+
+def _symbol(status: str) -> Text:
+    plain = status.partition(" ")[0]
+    symbols = {"": "·", "COMPLETED": "✓", "IN_PROGRESS": "▸", "SCHEDULED": "·"}
+    return Text(symbols.get(plain, "✗"), style=_STATUS_STYLES.get(plain, "red" if plain else "dim"))
+
+
+def attempts_table(record: RunRecord) -> Table:
+    """Every attempt of a run, for people."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "step", "retry", "seconds", "status", "output ref / reason"):
+        table.add_column(heading, overflow="fold")
+    for a in record.attempts:
+        seconds = (a.ended_at - a.started_at) if a.ended_at and a.started_at else None
+        workspace = a.output.get("workspace")
+        table.add_row(
+            _symbol(a.status),
+            a.attempt.reference_task_name,
+            str(a.attempt.retry_count),
+            f"{seconds:.2f}" if seconds is not None else "",
+            Text(a.status, style=_STATUS_STYLES.get(a.status, "red")),
+            workspace["ref"][:16] if isinstance(workspace, dict) else (a.reason or ""),
+        )
+    return table

@@ -1,0 +1,80 @@
+"""The one place where settings become adapters."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+from perago.adapters.embedded.copying import share_blocks
+from perago.adapters.embedded.queue import EmbeddedQueue
+from perago.adapters.embedded.store import EmbeddedStore
+from perago.adapters.local.clock import SystemClock
+from perago.adapters.local.engine import LocalEngine, LocalWorkspace
+from perago.adapters.local.filesystem import folds_case
+from perago.flow.runtime import Runtime
+from perago.model.keys import key_prefix
+from perago.model.outcome import Transfer
+from perago.ports.failpoints import NoFailpoints
+from perago.ports.journal import SilentJournal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.model.changes import ChangeSet
+    from perago.ports.failpoints import Failpoints
+    from perago.ports.journal import Journal
+    from perago.settings import Settings
+
+
+def open_store(settings: Settings) -> EmbeddedStore:
+    return EmbeddedStore(settings.home.absolute() / "store", clock=SystemClock())
+
+
+def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
+    return EmbeddedQueue(
+        settings.home.absolute() / "queue.db", clock=SystemClock(), only_run=only_run
+    )
+
+
+def system_clock() -> SystemClock:
+    return SystemClock()
+
+
+def local_engine() -> LocalEngine:
+    return LocalEngine()
+
+
+def files_of(directory: Path, prefix: str) -> ChangeSet:
+    """A directory's files as if a task had put them into an empty workspace: same refusals."""
+    return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), ()).scan()
+
+
+def filesystem_traits(directory: Path) -> dict[str, bool]:
+    """What the filesystem of a directory does with names and copies, found out by trying."""
+    with tempfile.TemporaryFile(dir=directory) as one, tempfile.TemporaryFile(dir=directory) as two:
+        one.write(b"perago")
+        one.flush()
+        shares = share_blocks(one.fileno(), two.fileno())
+    return {"folds_case": folds_case(directory), "shares_blocks": shares}
+
+
+def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime:
+    """Everything one attempt needs, in the process that will run it."""
+    return Runtime(
+        store=open_store(settings),
+        orchestrator=open_queue(settings),
+        engines={"local": LocalEngine()},
+        clock=SystemClock(),
+        journal=journal or SilentJournal(),
+        workspace_root=settings.attempts,
+        fence=settings.publish_fence,
+        failpoints=_failpoints(settings.failpoints),
+    )
+
+
+def _failpoints(spec: str) -> Failpoints:
+    if not spec:
+        return NoFailpoints()
+    from perago.adapters.local.faults import parse_faults
+
+    return parse_faults(spec)

@@ -1,0 +1,83 @@
+"""An executor's journal: a JSON line per step in the run's log, and the same news to the parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import traceback
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from perago.flow.report import short_reason
+from perago.worker.messages import Progressed, StepEnded, StepStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from perago.model.attempt import Execution
+    from perago.model.outcome import Transfer
+    from perago.worker.messages import FromExecutor
+
+_PROGRESS_INTERVAL_SECONDS = 0.1
+
+
+class ExecutorJournal:
+    """Implements :class:`perago.ports.journal.Journal` for one attempt."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        events_log: Path,
+        output_log: Path,
+        tell: Callable[[FromExecutor], None],
+    ) -> None:
+        attempt = execution.attempt
+        self._bound = {
+            "run": attempt.workflow_instance_id,
+            "task": attempt.task_name,
+            "reference": attempt.reference_task_name,
+            "seq": attempt.seq,
+            "iteration": attempt.iteration,
+            "task_id": attempt.task_id,
+            "retry": attempt.retry_count,
+            "execution": execution.id,
+        }
+        self._events_log = events_log
+        self._output_log = output_log
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._last_progress = 0.0
+
+    def event(self, step: str, **fields: object) -> None:
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step}
+        event = {**line, **self._bound, **fields}
+        append_line(self._events_log, json.dumps(event, ensure_ascii=False, default=str))
+        self._tell(StepEnded(event))
+
+    def started(self, step: str) -> None:
+        self._tell(StepStarted(step))
+
+    def progress(self, step: str, transfer: Transfer) -> None:
+        with self._lock:
+            now = time.monotonic()
+            done = transfer.objects == transfer.total_objects
+            if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
+                return
+            self._last_progress = now
+        self._tell(Progressed(step, transfer))
+
+    def failure(self, error: BaseException) -> None:
+        append_line(self._output_log, "".join(traceback.format_exception(error)).rstrip("\n"))
+        self.event("failed", reason=short_reason(error))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append in one write, so that lines of several processes never mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, f"{line}\n".encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(descriptor)

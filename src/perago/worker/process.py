@@ -1,0 +1,78 @@
+"""An executor seen from outside: a child process, its socket, and how to end it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perago.settings import Settings
+    from perago.worker.messages import Assignment, FromExecutor, LeaseRenewed
+
+_TERMINATION_GRACE_SECONDS = 1.0
+
+
+class ExecutorProcess:
+    """Started fresh, in a session of its own so that a task's children end with it."""
+
+    def __init__(self, settings: Settings) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "perago.worker.executor", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.connection = Connection(ours.detach())
+        self.connection.send(settings)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Assignment | LeaseRenewed) -> None:
+        """Never raises for a dead executor: its death shows, with its reason, by :meth:`death`."""
+        with suppress(OSError):
+            self.connection.send(message)
+
+    def messages(self) -> list[FromExecutor]:
+        """What it has said since, without waiting."""
+        received: list[FromExecutor] = []
+        try:
+            while self.connection.poll():
+                received.append(self.connection.recv())
+        except (EOFError, OSError):
+            pass
+        return received
+
+    def death(self) -> str | None:
+        """Why it ended, in words; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code >= 0:
+            return f"exited with code {code}"
+        name = signal.Signals(-code).name
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"was ended by {name}{hint}"
+
+    def end(self) -> None:
+        """Stop it and every process it started; returns when it is gone."""
+        self._signal_group(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_TERMINATION_GRACE_SECONDS)
+        self._signal_group(signal.SIGKILL)  # also for children that outlived their parent
+        self._process.wait()
+        self.connection.close()
+
+    def _signal_group(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,77 @@
+"""From a pipeline and a place in the store to a scheduled run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perago.errors import PublishFenceError
+from perago.model.run import RunStatus
+from perago.model.workspace import WorkspaceRef
+from perago.worker.branches import assert_no_active_run, head_or_new, last_run_on
+from perago.worker.importing import import_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.model.commit import Commit
+    from perago.model.run import RunPlan, RunRecord
+    from perago.ports.runs import Runs
+    from perago.ports.store import Progress, Store
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Where a run begins: a branch, and what to do about its present state."""
+
+    repository: str
+    branch: str = "main"
+    directory: Path | None = None
+    from_head: bool = False
+
+
+def start_run(
+    queue: Runs,
+    store: Store,
+    plan: RunPlan,
+    point: StartingPoint,
+    progress: Progress | None = None,
+) -> str:
+    """Schedule a run from the branch's head, after importing ``directory`` if one is given.
+
+    A missing repository or branch is made. Raises PublishFenceError if the last run here ended
+    without completing and something it doesn't account for is on the branch: going on from there
+    takes a person's word, ``from_head``. Raises BranchBusyError if a run is active here.
+    """
+    if not any(step.uses_workspace for step in plan.steps):
+        return queue.start(plan, None)
+    head = head_or_new(store, point.repository, point.branch)
+    # Before anything is imported; that nobody starts meanwhile, the queue itself sees to.
+    assert_no_active_run(queue, point.repository, point.branch)
+    last = last_run_on(queue, point.repository, point.branch)
+    if last is not None and not point.from_head:
+        _assert_accounted_for(last, point, head)
+    if point.directory is not None:
+        imported = import_directory(
+            store,
+            repository=point.repository,
+            branch=point.branch,
+            directory=point.directory,
+            progress=progress,
+        )
+        head = imported or head
+    workspace = WorkspaceRef(
+        repository=point.repository, branch=point.branch, ref_type="commit", ref=head.id
+    )
+    return queue.start(plan, workspace)
+
+
+def _assert_accounted_for(last: RunRecord, point: StartingPoint, head: Commit) -> None:
+    if last.status is RunStatus.COMPLETED or last.output_ref == head.id:
+        return
+    raise PublishFenceError(
+        f"run {last.id} ended {last.status} at {last.output_ref}, and {point.branch!r} is at "
+        f"{head.id}: something it doesn't account for was published there",
+        fix="look at `perago history`, then start with --from-head to go on from there, "
+        f"or resume that run: perago run --resume {last.id}",
+    )

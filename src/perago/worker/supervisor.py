@@ -1,0 +1,220 @@
+"""Polls for work, hands it to an executor, keeps its lease alive, and notices when it is gone.
+
+The supervisor runs no task code, so a busy or broken task can't starve the heartbeat. Whether an
+attempt still counts is the orchestrator's word: once it says no, the executor is stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+from perago.errors import ExecutorLostError
+from perago.flow.recover import collect, leftovers
+from perago.flow.report import failed
+from perago.model.attempt import Execution, TaskStatus
+from perago.model.controls import PublishBudget
+from perago.worker.messages import (
+    Assignment,
+    Finished,
+    LeaseRenewed,
+    Progressed,
+    StepEnded,
+    StepStarted,
+)
+from perago.worker.process import ExecutorProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.model.attempt import Attempt, Delivery
+    from perago.model.run import StepPlan
+    from perago.ports.clock import Clock
+    from perago.ports.orchestrator import Orchestrator
+    from perago.ports.store import Store
+    from perago.settings import Settings
+    from perago.worker.messages import FromExecutor
+    from perago.worker.watcher import Watcher
+
+STATUS_INTERVAL_SECONDS = 0.5
+"""How often an attempt's standing is looked up between heartbeats, to stop a cancelled one soon."""
+
+GIVEN_UP = frozenset({TaskStatus.TIMED_OUT, TaskStatus.CANCELED})
+
+PUBLISHING_STEPS = frozenset({"publish", "report"})
+"""Steps that are better finished than broken off."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the executor is doing right now."""
+
+    assignment: Assignment
+    heartbeat_seconds: float
+    heartbeat_at: float
+    looked_at: float
+    step: str = ""
+    lost: str | None = field(default=None)
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.assignment.delivery.attempt
+
+
+class Supervisor:
+    """One executor slot over one orchestrator. :meth:`tick` is one round of its loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        orchestrator: Orchestrator,
+        store: Store,
+        clock: Clock,
+        watcher: Watcher,
+        *,
+        steps: dict[str, StepPlan],
+        log_directory: Path,
+        worker_id: str,
+    ) -> None:
+        self._settings = settings
+        self._orchestrator = orchestrator
+        self._store = store
+        self._clock = clock
+        self._watcher = watcher
+        self._steps = steps
+        self._log_directory = log_directory
+        self._worker_id = worker_id
+        self._executor: ExecutorProcess | None = None
+        self._work: _Work | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None
+
+    @property
+    def publishing(self) -> bool:
+        return self._work is not None and self._work.step in PUBLISHING_STEPS
+
+    def start(self) -> None:
+        """Clean up after the dead, then start an executor, so that it is warm when work comes."""
+        self.collect_leftovers()
+        self._executor = ExecutorProcess(self._settings)
+
+    def tick(self, seconds: float) -> None:
+        """Take work if idle, listen for up to ``seconds``, then see to leases and deaths."""
+        if self._work is None:
+            self._poll()
+        if self._executor is not None:
+            wait([self._executor.connection], timeout=seconds)
+            for message in self._executor.messages():
+                self._hear(message)
+        self._keep_lease()
+        self._notice_death()
+
+    def stop(self) -> None:
+        """End the executor and clean up what it was doing. The attempt stays as it is."""
+        if self._executor is not None:
+            self._executor.end()
+            self._executor = None
+        self._work = None
+        self.collect_leftovers()
+
+    def collect_leftovers(self) -> None:
+        for leftover in leftovers(self._settings.attempts):
+            collect(self._store, leftover)
+
+    # --- taking work ------------------------------------------------------------------------------
+    def _poll(self) -> None:
+        deliveries = self._orchestrator.poll(
+            [step.task_name for step in self._steps.values()], worker_id=self._worker_id
+        )
+        for delivery in deliveries:
+            self._assign(delivery)
+
+    def _assign(self, delivery: Delivery) -> None:
+        attempt = delivery.attempt
+        step = self._steps[attempt.reference_task_name]
+        budget = step.controls.publish_budget or PublishBudget.default_for(
+            delivery.response_seconds
+        )
+        now = self._clock.monotonic()
+        name = f"{attempt.reference_task_name}-{attempt.retry_count}"
+        assignment = Assignment(
+            delivery,
+            Execution.begin(attempt),
+            step.module,
+            leased_at=now,
+            events_log=self._log_directory / "events.jsonl",
+            output_log=self._log_directory / f"{name}.log",
+        )
+        if self._executor is None:
+            self._executor = ExecutorProcess(self._settings)
+        self._work = _Work(assignment, budget.heartbeat_interval_seconds, now, now)
+        self._watcher.attempt_started(attempt)
+        self._executor.send(assignment)
+
+    # --- listening --------------------------------------------------------------------------------
+    def _hear(self, message: FromExecutor) -> None:
+        work = self._work
+        if work is None:
+            return
+        match message:
+            case StepStarted(step):
+                work.step = step
+                self._watcher.step_started(work.attempt, step)
+            case StepEnded(fields):
+                self._watcher.step_ended(work.attempt, fields)
+            case Progressed(step, transfer):
+                self._watcher.progressed(work.attempt, step, transfer)
+            case Finished(outcome):
+                self._work = None
+                report = outcome.report
+                status = report.status if outcome.accepted else f"{report.status} (not accepted)"
+                self._watcher.attempt_ended(work.attempt, status, report.reason)
+            case _:
+                pass
+
+    # --- the lease --------------------------------------------------------------------------------
+    def _keep_lease(self) -> None:
+        work, now = self._work, self._clock.monotonic()
+        if work is None:
+            return
+        if now - work.heartbeat_at >= work.heartbeat_seconds:
+            work.heartbeat_at = work.looked_at = now
+            if self._orchestrator.heartbeat(work.attempt, worker_id=self._worker_id):
+                self._tell_executor(LeaseRenewed(now))
+            else:
+                self._stop_if_given_up(work)
+        elif now - work.looked_at >= STATUS_INTERVAL_SECONDS:
+            work.looked_at = now
+            self._stop_if_given_up(work)
+
+    def _stop_if_given_up(self, work: _Work) -> None:
+        """Stop an attempt the orchestrator has given up on; one that was reported just goes on."""
+        status = self._orchestrator.reload(work.attempt).status
+        if status not in GIVEN_UP:
+            return
+        self._watcher.attempt_ended(work.attempt, status, "stopped: no longer the current attempt")
+        self.stop()
+
+    def _tell_executor(self, message: LeaseRenewed) -> None:
+        if self._executor is not None:
+            self._executor.send(message)
+
+    # --- death ------------------------------------------------------------------------------------
+    def _notice_death(self) -> None:
+        if self._executor is None or (death := self._executor.death()) is None:
+            return
+        work = self._work
+        self.stop()
+        if work is None:
+            return
+        error = ExecutorLostError(
+            f"the process running {work.attempt.task_name} {death}"
+            + (f" during {work.step!r}" if work.step else ""),
+            fix=f"`perago runs {work.attempt.workflow_instance_id} --logs` shows what it printed",
+        )
+        report = failed(error)
+        receipt = self._orchestrator.report(work.attempt, report)
+        self._watcher.attempt_ended(work.attempt, receipt.status, report.reason)
