@@ -1,0 +1,72 @@
+"""Typed Python tasks on versioned data: what a task module imports, and nothing else.
+
+Names are resolved on first use, so that ``import perago`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perago.declare.guardrails import forbid_glob, require_dir, require_file, require_glob
+    from perago.declare.pipeline import Pipeline, pipeline
+    from perago.declare.task import Task, task
+    from perago.declare.workspace import WorkspaceSpec
+    from perago.errors import PeragoError, TaskDefinitionError, TaskFailed, TaskTerminalError
+    from perago.model.controls import (
+        ExecutionLimits,
+        PublishBudget,
+        RetryPolicy,
+        TaskControls,
+        TimeoutPolicy,
+    )
+
+__all__ = [
+    "ExecutionLimits",
+    "PeragoError",
+    "Pipeline",
+    "PublishBudget",
+    "RetryPolicy",
+    "Task",
+    "TaskControls",
+    "TaskDefinitionError",
+    "TaskFailed",
+    "TaskTerminalError",
+    "TimeoutPolicy",
+    "WorkspaceSpec",
+    "forbid_glob",
+    "pipeline",
+    "require_dir",
+    "require_file",
+    "require_glob",
+    "task",
+]
+
+_HOMES = {
+    "perago.declare.guardrails": ("forbid_glob", "require_dir", "require_file", "require_glob"),
+    "perago.declare.pipeline": ("Pipeline", "pipeline"),
+    "perago.declare.task": ("Task", "task"),
+    "perago.declare.workspace": ("WorkspaceSpec",),
+    "perago.errors": ("PeragoError", "TaskDefinitionError", "TaskFailed", "TaskTerminalError"),
+    "perago.model.controls": (
+        "ExecutionLimits",
+        "PublishBudget",
+        "RetryPolicy",
+        "TaskControls",
+        "TimeoutPolicy",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(import_module(module), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'perago' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

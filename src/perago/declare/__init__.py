@@ -1,0 +1,1 @@
+"""What users write: tasks, workspaces, guardrails, controls, pipelines. Imports only the model."""

@@ -1,0 +1,256 @@
+"""``@task``: a function with a contract."""
+
+from __future__ import annotations
+
+import sys
+from functools import update_wrapper
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from pydantic import BaseModel, Field
+
+from perago.declare import contract
+from perago.declare.results import ResultFields, ResultReference
+from perago.declare.signature import BodySignature, Location, location_of, read_signature
+from perago.declare.step import Step, step_of
+from perago.declare.workspace import WorkspaceSpec
+from perago.errors import TaskDefinitionError
+from perago.model.controls import TaskControls
+from perago.model.declaration import Declaration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Args = ParamSpec("Args")
+P = TypeVar("P", bound=BaseModel)
+R = TypeVar("R", bound=BaseModel)
+
+
+class TaskOptions(Declaration):
+    """What ``@task`` takes."""
+
+    written_as: ClassVar[str | None] = "@task"
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            max_length=200,
+            description="letters, digits, '.', '_' and '-', first a letter or digit, "
+            "such as 'songs.clean'",
+        ),
+    ]
+    owner_email: Annotated[
+        str,
+        Field(
+            pattern=r"^[^@\s]+@[^@\s.]+(\.[^@\s.]+)*$",
+            description="the address of whoever answers for the task, such as 'data@example.com'",
+        ),
+    ]
+    description: Annotated[str | None, Field(description="text")] = None
+    workspace: Annotated[
+        WorkspaceSpec | None, Field(description="a WorkspaceSpec(…), or None for no workspace")
+    ] = None
+    controls: Annotated[TaskControls | None, Field(description="a TaskControls(…)")] = None
+    strict_params: Annotated[bool, Field(description="True or False")] = False
+
+
+class Task(Generic[Args, P, R]):
+    """A declared task. Calling it calls the body, and nothing else: a unit test needs no runtime.
+
+    ``engine`` says how the body meets its data; None for a workspace-free task.
+    """
+
+    def __init__(
+        self, body: Callable[Args, R], options: TaskOptions, signature: BodySignature
+    ) -> None:
+        self.name = options.name
+        self.owner_email = options.owner_email
+        self.workspace = options.workspace
+        self.controls = options.controls or TaskControls()
+        self.strict_params = options.strict_params
+        self.params_model = cast("type[P]", signature.params)
+        self.result_model = cast("type[R]", signature.result)
+        self.engine = signature.engine
+        self.body = body
+        self.__name__: str
+        self.__qualname__: str
+        update_wrapper(self, body)
+        self.description = options.description or _first_line(body.__doc__)
+
+    def __call__(self, *args: Args.args, **kwargs: Args.kwargs) -> R:
+        """Run the body right here."""
+        return self.body(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r} at {self.location}>"
+
+    @property
+    def module(self) -> str:
+        """The name of the module that declares it."""
+        return self.body.__module__
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is declared inside a function, where no other process can find it."""
+        return "<locals>" in self.__qualname__
+
+    @property
+    def location(self) -> Location:
+        """Where its body is written."""
+        return location_of(self.body)
+
+    def parse_params(self, raw: object) -> P:
+        """The params of a delivery as the declared model. Raises TaskInputError."""
+        return contract.parse_params(
+            self.params_model, raw, task_name=self.name, strict=self.strict_params
+        )
+
+    def dump_result(self, value: object) -> dict[str, object]:
+        """The body's return value as JSON. Raises TaskResultError."""
+        return contract.dump_result(self.result_model, value, task_name=self.name)
+
+    def with_params(self, **values: object) -> Step[R]:
+        """This task as a pipeline step with these params, each a value or a result field."""
+        return step_of(self, values)
+
+    @property
+    def result(self) -> R:
+        """What the task will return; a field of it may be a later step's param.
+
+        Typed as the result itself, so that a type checker knows its fields.
+        """
+        written = f"{self.__name__}.result"
+        return cast("R", ResultFields(ResultReference(self, (), self.result_model, written)))
+
+
+AnyTask: TypeAlias = Task[..., Any, Any]
+"""A task whatever its models: what the runtime handles."""
+
+
+class WorkspaceTaskDecorator(Protocol):
+    """Turns a body with a workspace into a task."""
+
+    def __call__(self, body: Callable[[Path, P], R], /) -> Task[[Path, P], P, R]:
+        """Check the body's signature and register the task."""
+        ...
+
+
+class PlainTaskDecorator(Protocol):
+    """Turns a workspace-free body into a task."""
+
+    def __call__(self, body: Callable[[P], R], /) -> Task[[P], P, R]:
+        """Check the body's signature and register the task."""
+        ...
+
+
+@overload
+def task(
+    *,
+    name: str,
+    owner_email: str,
+    workspace: WorkspaceSpec,
+    description: str | None = None,
+    controls: TaskControls | None = None,
+    strict_params: bool = False,
+) -> WorkspaceTaskDecorator: ...
+
+
+@overload
+def task(
+    *,
+    name: str,
+    owner_email: str,
+    workspace: None = None,
+    description: str | None = None,
+    controls: TaskControls | None = None,
+    strict_params: bool = False,
+) -> PlainTaskDecorator: ...
+
+
+def task(*positional: object, **declared: Any) -> Any:
+    """Declare a function as a task.
+
+    With ``workspace`` the body is ``(workspace: Path, params: P) -> R``, without it
+    ``(params: P) -> R``; P and R are pydantic models. ``strict_params`` refuses unknown params at
+    every level. Raises TaskDefinitionError for anything else, and for a name already taken.
+    """
+    if positional:
+        raise TaskDefinitionError(
+            "@task takes keyword arguments only",
+            fix="write @task(name='…', owner_email='…') above the def",
+        )
+    options = TaskOptions(**declared)
+
+    def declare(body: Callable[..., Any]) -> AnyTask:
+        signature = read_signature(
+            body,
+            task_name=options.name,
+            with_workspace=options.workspace is not None,
+            scope=sys._getframe(1).f_locals,  # noqa: SLF001 - annotations of nested functions
+        )
+        return _register(Task(body, options, signature))
+
+    return declare
+
+
+def by_name(tasks: Iterable[AnyTask]) -> dict[str, AnyTask]:
+    """The tasks by name, each once. Raises TaskDefinitionError if two of them share a name."""
+    named: dict[str, AnyTask] = {}
+    for each in tasks:
+        if named.setdefault(each.name, each) is not each:
+            raise _declared_twice(each, named[each.name])
+    return named
+
+
+_declared: dict[str, AnyTask] = {}
+
+
+def declared_task(name: str) -> AnyTask | None:
+    """The task last declared under this name in this process."""
+    return _declared.get(name)
+
+
+def _register(new: AnyTask) -> AnyTask:
+    """Remember it. Another function of the same name is refused; a re-import replaces.
+
+    Tasks inside functions, as tests declare them, are nobody else's business, so they may share a
+    name until they meet in one module or pipeline.
+    """
+    known = _declared.get(new.name)
+    if known is None or _gives_way(known, new):
+        _declared[new.name] = new
+    elif not new.is_local:
+        raise _declared_twice(new, known)
+    return new
+
+
+def _gives_way(known: AnyTask, new: AnyTask) -> bool:
+    # A module whose import failed, or that was dropped, took its tasks with it.
+    gone = known.module not in sys.modules
+    again = (known.module, known.__qualname__) == (new.module, new.__qualname__)
+    return gone or again or known.is_local
+
+
+def _declared_twice(new: AnyTask, known: AnyTask) -> TaskDefinitionError:
+    return TaskDefinitionError(
+        f"{new.location}: task {new.name!r} is declared twice: the other one is "
+        f"{known.module}.{known.__qualname__} at {known.location}",
+        fix=f"give one of them another name, such as name={f'{new.name}_2'!r}",
+    )
+
+
+def _first_line(docstring: str | None) -> str | None:
+    return docstring.strip().partition("\n")[0] or None if docstring else None

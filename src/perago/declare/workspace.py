@@ -1,0 +1,71 @@
+"""Which part of a repository a task works on, and what must hold there before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
+
+from perago.declare.guardrails import FileGuardrail
+from perago.errors import TaskDefinitionError
+from perago.model.commit import ACTIONS_PREFIX
+from perago.model.declaration import Declaration
+from perago.model.keys import problem_with
+
+_ACTIONS_DIRECTORY = ACTIONS_PREFIX.rstrip("/")
+
+Guardrails = Annotated[
+    Sequence[InstanceOf[FileGuardrail]],
+    AfterValidator(tuple),
+    Field(description="a list of require_file(…), require_dir(…), require_glob(…), forbid_glob(…)"),
+]
+
+
+class WorkspaceSpec(Declaration):
+    """The objects below ``prefix``: ``songs`` means ``songs/…`` only, ``/`` the whole repository.
+
+    Paths inside the task and in guardrails are relative to the prefix. ``read_only`` tasks publish
+    nothing; files they change are discarded.
+    """
+
+    prefix: Annotated[str, Field(description="a directory of the repository, such as 'songs'")] = (
+        "/"
+    )
+    pre: Guardrails = ()
+    post: Guardrails = ()
+    read_only: Annotated[bool, Field(description="True or False")] = False
+
+    @field_validator("prefix", mode="after")
+    @classmethod
+    def _normalise(cls, prefix: str) -> str:
+        if prefix == "/":
+            return prefix
+        path = prefix.removeprefix("/").removesuffix("/")
+        problem = "it has a backslash" if "\\" in path else problem_with(path)
+        if problem:
+            raise ValueError(problem)
+        if path.split("/")[0] == _ACTIONS_DIRECTORY:
+            raise ValueError(f"{ACTIONS_PREFIX} holds the repository's hooks, never a workspace")
+        return path
+
+    @model_validator(mode="after")
+    def _check_reach(self) -> WorkspaceSpec:
+        for guardrail in (*self.pre, *self.post):
+            if self.prefix == "/" and guardrail.pattern.split("/")[0] == _ACTIONS_DIRECTORY:
+                raise TaskDefinitionError(
+                    f"{guardrail.label} can't match any file below the prefix: {ACTIONS_PREFIX} "
+                    f"is never part of a workspace",
+                    fix="leave that guardrail out",
+                )
+        return self
+
+    def warnings(self) -> list[str]:
+        """What is allowed and probably not meant, each as one sentence with its fix."""
+        repeated = f"{self.prefix}/"
+        return [
+            f"{guardrail.label} repeats the prefix, so it looks below {repeated}{repeated}; "
+            f"fix: write {guardrail.pattern.removeprefix(repeated)!r}, relative to the prefix"
+            for guardrail in (*self.pre, *self.post)
+            if guardrail.pattern.startswith(repeated)
+        ]

@@ -1,0 +1,24 @@
+"""Mistake: a workspace task without params."""
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, task
+
+
+class CleanParams(BaseModel):
+    min_seconds: float = 30.0
+
+
+class CleanResult(BaseModel):
+    songs: int
+
+
+@task(
+    name="broken.missing_params",
+    owner_email="data@example.com",
+    workspace=WorkspaceSpec(prefix="songs"),
+)
+def clean(ws: Path) -> CleanResult:
+    return CleanResult(songs=0)
