@@ -24,7 +24,6 @@ from perago.flow.report import body_error, completed, failed, hand_in
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
 from perago.model.attempt import Execution
-from perago.model.controls import PublishBudget
 from perago.model.outcome import AttemptOutcome, Published, PublishPath
 from perago.ports.lease import NoLease
 
@@ -83,9 +82,7 @@ class _Attempt:
         self.execution = execution
         self.lease = lease
         self.steps = Steps.of(runtime)
-        self.budget = task.controls.publish_budget or PublishBudget.default_for(
-            delivery.response_seconds
-        )
+        self.budget = task.controls.budget_within(delivery.response_seconds)
         self.directory: AttemptDirectory | None = None
         self.level: PublishLevel | None = None
         self.published: Published | None = None

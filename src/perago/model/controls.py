@@ -173,17 +173,15 @@ class TaskControls(Declaration):
         default=None, description="a PublishBudget(…), or None for one that fits the lease"
     )
 
-    @property
-    def effective_budget(self) -> PublishBudget:
-        """The declared budget, else the default one for this task's lease."""
-        if self.publish_budget is not None:
-            return self.publish_budget
-        return PublishBudget.default_for(self.timeout.response_seconds)
+    def budget_within(self, lease_seconds: float) -> PublishBudget:
+        """The declared budget, else the default one for a lease of that length."""
+        return self.publish_budget or PublishBudget.default_for(lease_seconds)
 
 
 def budget_warnings(controls: TaskControls) -> list[str]:
     """What a task's lease leaves too little room for, each as one sentence with its fix."""
-    lease, budget = controls.timeout.response_seconds, controls.effective_budget
+    lease = controls.timeout.response_seconds
+    budget = controls.budget_within(lease)
     needed = budget.publish_seconds + budget.heartbeat_interval_seconds
     if lease == 0 or lease >= needed:
         return []

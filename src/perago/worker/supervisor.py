@@ -14,7 +14,6 @@ from perago.errors import ExecutorLostError
 from perago.flow.recover import collect, leftovers
 from perago.flow.report import failed
 from perago.model.attempt import Execution, TaskStatus
-from perago.model.controls import PublishBudget
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -135,9 +134,7 @@ class Supervisor:
     def _assign(self, delivery: Delivery) -> None:
         attempt = delivery.attempt
         step = self._steps[attempt.reference_task_name]
-        budget = step.controls.publish_budget or PublishBudget.default_for(
-            delivery.response_seconds
-        )
+        budget = step.controls.budget_within(delivery.response_seconds)
         now = self._clock.monotonic()
         name = f"{attempt.reference_task_name}-{attempt.retry_count}"
         assignment = Assignment(
