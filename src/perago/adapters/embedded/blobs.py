@@ -1,0 +1,149 @@
+"""Stored bytes: one read-only file per distinct content, named by its sha256, hashed when read."""
+
+# File names are plain strings here: a Path for each would cost more than its system calls.
+# ruff: noqa: PTH103, PTH108, PTH208
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from perago.adapters.embedded.copying import CHUNK, copy_hashing
+from perago.adapters.embedded.disk import write_failure
+from perago.errors import CorruptObjectError, WorkspaceError
+from perago.model.changes import FetchedFile, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from _typeshed import WriteableBuffer
+
+    from perago.adapters.embedded.copying import Moved
+    from perago.model.commit import ObjectEntry
+
+DOWNLOAD_THREADS = 2  # hashing and copying: the interpreter's lock eats what further ones would add
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HEX_PAIR = re.compile(r"[0-9a-f]{2}")
+_HEX_REST = re.compile(r"[0-9a-f]{62}")
+
+
+class Blobs:
+    """The content-addressed files below a store's root."""
+
+    def __init__(self, root: Path, *, durable: bool) -> None:
+        self.objects = str(root / "objects")
+        self.incoming = str(root / "tmp")
+        self.durable = durable
+        for directory in (self.objects, self.incoming):
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                raise write_failure(directory, error) from error
+
+    def path_of(self, sha256: str) -> str:
+        """Where the object of that hash is, or would be."""
+        return f"{self.objects}/{sha256[:2]}/{sha256[2:]}"
+
+    def stored(self) -> Iterator[tuple[str, int]]:
+        """The sha256 and size of every object file there is, referenced or not.
+
+        A file that can't be an object is somebody else's, and is left out.
+        """
+        for directory in sorted(filter(_HEX_PAIR.fullmatch, os.listdir(self.objects))):
+            with os.scandir(f"{self.objects}/{directory}") as files:
+                for file in files:
+                    if _HEX_REST.fullmatch(file.name):
+                        yield directory + file.name, file.stat().st_size
+
+    def leftovers(self) -> list[str]:
+        """Files of writers that are at work, or died."""
+        return [f"{self.incoming}/{name}" for name in os.listdir(self.incoming)]
+
+    def fetch(self, entry: ObjectEntry, path: str, moved: Moved) -> FetchedFile:
+        """Write an object to the new file ``path``, with a stat taken after its last byte.
+
+        Raises :class:`CorruptObjectError` and leaves no file if the bytes aren't the stored ones.
+        """
+        source = self.open_file(entry.key, entry.checksum)
+        try:
+            target = _create(path)
+            try:
+                size, sha256 = copy_hashing(source, target, entry.size, moved)
+                if sha256 != entry.checksum or size != entry.size:
+                    raise corrupt(  # noqa: TRY301 - the cleanup below is for this error too
+                        entry.key, entry.checksum, f"its {size} bytes hash to {sha256}"
+                    )
+                signature = Signature.of(os.fstat(target))
+            except BaseException:
+                os.unlink(path)
+                raise
+            finally:
+                os.close(target)
+        except OSError as error:
+            raise write_failure(path, error) from error
+        finally:
+            os.close(source)
+        return FetchedFile(entry.key, sha256, signature)
+
+    def open(self, key: str, sha256: str) -> BinaryIO:
+        """An object's bytes as a stream, which raises at its end if they aren't the stored ones."""
+        raw = _VerifiedBytes(self.open_file(key, sha256), key, sha256)
+        return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
+
+    def open_file(self, key: str, sha256: str) -> int:
+        """A descriptor of an object's file; its bytes are not checked."""
+        try:
+            return os.open(self.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise corrupt(key, sha256, "its file is missing") from None
+
+
+def corrupt(key: str | None, sha256: str, finding: str) -> CorruptObjectError:
+    """The error for a stored object that isn't what its name says."""
+    what = f"object {sha256}" if key is None else f"object {key!r} ({sha256})"
+    return CorruptObjectError(
+        f"{what} in the store is damaged: {finding}",
+        fix="run `perago verify` to see all the damage, then restore that object's file from a "
+        "backup",
+    )
+
+
+def _create(path: str) -> int:
+    try:
+        return os.open(path, _CREATE, 0o666)
+    except FileExistsError:
+        raise WorkspaceError(
+            f"{path!r} exists already: an object is only ever written to a new file",
+            fix="download into an empty directory",
+        ) from None
+
+
+class _VerifiedBytes(io.RawIOBase):
+    """A file read once, from its start, and judged when its end is reached."""
+
+    def __init__(self, source: int, key: str, sha256: str) -> None:
+        self._source = source
+        self._key = key
+        self._sha256 = sha256
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        count = os.readv(self._source, [buffer])
+        if count:
+            self._digest.update(memoryview(buffer)[:count])
+        elif self._digest.hexdigest() != self._sha256:
+            raise corrupt(self._key, self._sha256, f"its bytes hash to {self._digest.hexdigest()}")
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._source)
+        super().close()

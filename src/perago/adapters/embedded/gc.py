@@ -1,0 +1,152 @@
+"""Garbage collection: mark what branches and young commits reach, forget the rest, then sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perago.adapters.embedded.disk import held, write_failure
+from perago.adapters.embedded.trees import EMPTY, decode_range, decode_tree
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from perago.adapters.embedded.blobs import Blobs
+    from perago.adapters.embedded.store_database import StoreDatabase
+
+_WAIT_FOR_UPLOADS_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GcReport:
+    """What a collection removed, or would have removed if it was a dry run."""
+
+    commits: int
+    trees: int
+    ranges: int
+    objects: int
+    bytes: int
+    temporary_files: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Garbage:
+    """Ids of rows that nothing needs, and the objects that something does."""
+
+    commits: list[str]
+    trees: list[str]
+    ranges: list[str]
+    needed_objects: set[bytes]
+
+
+def collect(
+    database: StoreDatabase, blobs: Blobs, lock: str, before_us: int, *, dry_run: bool
+) -> GcReport:
+    """Drop what no branch reaches and was made, and last a branch's head, before ``before_us``.
+
+    Rows go first and files after: whatever interrupts it, nothing that is left names bytes that
+    are gone. The exclusive lock means that no upload is under way, so every file in ``tmp/`` is a
+    dead writer's and no writer counts on an object that nothing names yet.
+    """
+    with held(
+        lock, exclusive=True, wait_seconds=_WAIT_FOR_UPLOADS_SECONDS, purpose="garbage collection"
+    ):
+        if dry_run:
+            with database.reading() as connection:
+                garbage = _find(connection, before_us)
+        else:
+            with database.writing() as connection:
+                garbage = _find(connection, before_us)
+                _forget(connection, garbage)
+        objects = [
+            (blobs.path_of(sha256), size)
+            for sha256, size in blobs.stored()
+            if bytes.fromhex(sha256) not in garbage.needed_objects
+        ]
+        leftovers = blobs.leftovers()
+        if not dry_run:
+            _remove([*(path for path, _ in objects), *leftovers])
+    return GcReport(
+        commits=len(garbage.commits),
+        trees=len(garbage.trees),
+        ranges=len(garbage.ranges),
+        objects=len(objects),
+        bytes=sum(size for _, size in objects),
+        temporary_files=len(leftovers),
+        dry_run=dry_run,
+    )
+
+
+def _find(connection: sqlite3.Connection, before_us: int) -> _Garbage:
+    commits = _reachable_commits(connection, before_us)
+    # The empty tree is the base of a merge without a common ancestor, so it always stays.
+    trees = {EMPTY.id}
+    garbage_commits = []
+    for commit, tree in connection.execute("SELECT id, tree FROM commits"):
+        if commit in commits:
+            trees.add(tree)
+        else:
+            garbage_commits.append(commit)
+    ranges: set[str] = set()
+    garbage_trees = []
+    for tree, body in connection.execute("SELECT id, body FROM trees"):
+        if tree in trees:
+            ranges.update(span.id for span in decode_tree(body))
+        else:
+            garbage_trees.append(tree)
+    objects = {
+        bytes.fromhex(sha256)
+        for (sha256,) in connection.execute(
+            "SELECT sha256 FROM uncommitted WHERE sha256 IS NOT NULL"
+        )
+    }
+    garbage_ranges = []
+    for span, body in connection.execute("SELECT id, body FROM ranges"):
+        if span in ranges:
+            objects.update(bytes.fromhex(sha256) for _, sha256, _ in decode_range(body))
+        else:
+            garbage_ranges.append(span)
+    return _Garbage(garbage_commits, garbage_trees, garbage_ranges, objects)
+
+
+def _reachable_commits(connection: sqlite3.Connection, before_us: int) -> set[str]:
+    """Heads, young commits, and all that came before either of them."""
+    parents = {
+        commit: json.loads(text)
+        for commit, text in connection.execute("SELECT id, parents FROM commits")
+    }
+    waiting = [head for (head,) in connection.execute("SELECT head FROM branches")]
+    waiting += [
+        commit
+        for (commit,) in connection.execute(
+            "SELECT id FROM commits WHERE max(created_us, released_us) >= ?", (before_us,)
+        )
+    ]
+    reached: set[str] = set()
+    while waiting:
+        commit = waiting.pop()
+        if commit not in reached and commit in parents:
+            reached.add(commit)
+            waiting += parents[commit]
+    return reached
+
+
+def _forget(connection: sqlite3.Connection, garbage: _Garbage) -> None:
+    for sql, ids in (
+        ("DELETE FROM commits WHERE id = ?", garbage.commits),
+        ("DELETE FROM trees WHERE id = ?", garbage.trees),
+        ("DELETE FROM ranges WHERE id = ?", garbage.ranges),
+    ):
+        connection.executemany(sql, [(name,) for name in ids])
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)  # noqa: PTH108 - a Path for each of them would cost as much as this
+        except OSError as error:
+            raise write_failure(path, error) from error

@@ -1,0 +1,185 @@
+"""Bytes on their way into the store.
+
+An object's file appears by a rename, after its bytes are on disk, so whoever finds it finds all
+of it; and its name is on disk before anything in the database can refer to it.
+"""
+
+# File names are plain strings here: a Path for each would cost more than its system calls.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import secrets
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from perago.adapters.embedded.blobs import corrupt
+from perago.adapters.embedded.copying import CHUNK, copy_hashing, read_whole, write_all
+from perago.adapters.embedded.disk import sync_directory, write_failure
+from perago.adapters.embedded.transfer import in_parallel
+from perago.errors import UnsupportedFileError, WorkspaceChangedError
+from perago.model.changes import Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perago.adapters.embedded.blobs import Blobs
+    from perago.adapters.embedded.copying import Moved
+    from perago.model.changes import Upload
+
+UPLOAD_THREADS = 4  # they wait for fsync, and the filesystem answers several waits at once
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening a pipe for reading would wait for somebody to write, were it not for O_NONBLOCK.
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Intake:
+    """One writer's incoming bytes, from any of its threads. :meth:`finish` comes before any name.
+
+    The caller holds the store's shared lock from before the first byte until what names the
+    objects is committed: until then, to a sweep, they are garbage.
+    """
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._names = map(f"{blobs.incoming}/{secrets.token_hex(8)}-{{}}".format, itertools.count())
+        self._seen: dict[str, object] = {}
+        self._moved: list[int] = []
+
+    @property
+    def moved_objects(self) -> int:
+        """How many of the objects the store didn't have yet."""
+        return len(self._moved)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The size of those objects."""
+        return sum(self._moved)
+
+    def add_file(self, upload: Upload, moved: Moved) -> tuple[str, int]:
+        """Store a file's bytes; returns their sha256 and size.
+
+        Raises :class:`WorkspaceChangedError` if it isn't, or doesn't stay, the file whose
+        signature was given, and :class:`UnsupportedFileError` if it can't be read as a file.
+        """
+        source = _open_source(upload)
+        try:
+            _check_signature(upload, source)
+            if upload.signature.size > CHUNK:
+                return self._add_large(upload, source, moved)
+            data = read_whole(source, upload.signature.size)
+            _check_signature(upload, source)
+        finally:
+            os.close(source)
+        moved(len(data))
+        return self.add_bytes(data)
+
+    def add_bytes(self, data: bytes) -> tuple[str, int]:
+        """Store bytes that are in memory already; returns their sha256 and size."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        if self._is_new(sha256, len(data)):
+            with self._incoming() as (name, target):
+                write_all(target, data)
+                self._place(name, target, sha256, len(data))
+        return sha256, len(data)
+
+    def finish(self) -> None:
+        """Put the names of everything added on disk, also of what was there before.
+
+        Another writer may have renamed it into place and not have come to this point yet.
+        """
+        if self._blobs.durable:
+            directories = {os.path.dirname(self._blobs.path_of(sha256)) for sha256 in self._seen}
+            directories.add(self._blobs.objects)
+            in_parallel(sorted(directories), sync_directory, threads=UPLOAD_THREADS)
+
+    def _add_large(self, upload: Upload, source: int, moved: Moved) -> tuple[str, int]:
+        with self._incoming() as (name, target):
+            size, sha256 = copy_hashing(source, target, upload.signature.size, moved)
+            _check_signature(upload, source)
+            if self._is_new(sha256, size):
+                self._place(name, target, sha256, size)
+            else:
+                os.unlink(name)
+        return sha256, size
+
+    def _is_new(self, sha256: str, size: int) -> bool:
+        mine = object()
+        if self._seen.setdefault(sha256, mine) is not mine:
+            return False  # another thread of this upload is writing the same bytes
+        path = self._blobs.path_of(sha256)
+        try:
+            found = os.stat(path).st_size
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise write_failure(path, error) from error
+        if found != size:
+            raise corrupt(None, sha256, f"its file has {found} bytes and should have {size}")
+        return False
+
+    @contextmanager
+    def _incoming(self) -> Iterator[tuple[str, int]]:
+        """A new file, to be renamed or unlinked in the block; unlinked if that raises."""
+        name = next(self._names)
+        try:
+            target = os.open(name, _CREATE, 0o444)
+            try:
+                yield name, target
+            except BaseException:
+                os.unlink(name)
+                raise
+            finally:
+                os.close(target)
+        except OSError as error:
+            raise write_failure(name, error) from error
+
+    def _place(self, name: str, target: int, sha256: str, size: int) -> None:
+        if self._blobs.durable:
+            os.fsync(target)
+        path = self._blobs.path_of(sha256)
+        try:
+            os.rename(name, path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.rename(name, path)
+        self._moved.append(size)
+
+
+def _open_source(upload: Upload) -> int:
+    try:
+        source = os.open(upload.path, _LOOK)
+    except FileNotFoundError:
+        raise _changed(upload, "it is gone") from None
+    except OSError as error:
+        kind = "a symbolic link" if error.errno == errno.ELOOP else f"unreadable: {error.strerror}"
+        raise _unsupported(upload, kind) from error
+    if not stat.S_ISREG(os.fstat(source).st_mode):
+        os.close(source)
+        raise _unsupported(upload, "not a regular file")
+    return source
+
+
+def _check_signature(upload: Upload, source: int) -> None:
+    if Signature.of(os.fstat(source)) != upload.signature:
+        raise _changed(upload, "its size, time or inode is another")
+
+
+def _changed(upload: Upload, finding: str) -> WorkspaceChangedError:
+    return WorkspaceChangedError(
+        f"{str(upload.path)!r} changed after it was checked: {finding}",
+        fix="make sure that nothing goes on writing to the workspace after the task has returned",
+    )
+
+
+def _unsupported(upload: Upload, kind: str) -> UnsupportedFileError:
+    return UnsupportedFileError(
+        f"{str(upload.path)!r} can't be stored: it is {kind}",
+        fix="leave only regular, readable files in the workspace",
+    )

@@ -1,0 +1,233 @@
+"""Verification: follow every chain from branch to bytes and compute every hash again."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from perago.adapters.embedded.copying import hash_of
+from perago.adapters.embedded.refs import COMMIT_COLUMNS, commit_id
+from perago.adapters.embedded.transfer import Tally
+from perago.adapters.embedded.trees import content_id, decode_range, decode_tree
+from perago.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from perago.adapters.embedded.blobs import Blobs
+    from perago.adapters.embedded.store_database import StoreDatabase
+    from perago.adapters.embedded.trees import Range
+    from perago.ports.store import Progress
+
+
+class Damage(StrEnum):
+    """What is wrong with a part of the store."""
+
+    MISSING = "missing"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One damaged part: what it is (``object``, ``commit``, …), its id, and what was seen."""
+
+    damage: Damage
+    kind: str
+    id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was looked at and what was found. Unreferenced objects are not damage."""
+
+    branches: int
+    commits: int
+    trees: int
+    ranges: int
+    objects: int
+    bytes: int
+    unreferenced_objects: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def missing(self) -> int:
+        """How many parts are named and not there."""
+        return sum(finding.damage is Damage.MISSING for finding in self.findings)
+
+    @property
+    def corrupt(self) -> int:
+        """How many parts are there and aren't what their name says."""
+        return sum(finding.damage is Damage.CORRUPT for finding in self.findings)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing missing, nothing corrupt."""
+        return not self.findings
+
+
+class _Named(NamedTuple):
+    """The size an object should have, and one key that leads to it."""
+
+    size: int
+    key: str
+
+
+def verify(database: StoreDatabase, blobs: Blobs, progress: Progress | None) -> VerifyReport:
+    """Look at everything; the caller keeps garbage collection away meanwhile.
+
+    Bytes are streamed; what is held is a hash and a size for every distinct object.
+    """
+    inspection = _Inspection()
+    try:
+        with database.reading() as connection:
+            inspection.run(connection)
+    except StoreFormatError as error:
+        inspection.findings.append(
+            Finding(Damage.CORRUPT, "database", database.path, error.message)
+        )
+    objects = inspection.objects
+    tally = Tally(
+        progress, objects=len(objects), total_bytes=sum(named.size for named in objects.values())
+    )
+    findings = inspection.findings
+    for sha256, named in objects.items():
+        finding = _check_object(blobs, sha256, named, tally)
+        if finding is not None:
+            findings.append(finding)
+        tally.add_object()
+    tally.end()
+    return VerifyReport(
+        **inspection.counts,
+        objects=len(objects),
+        bytes=sum(named.size for named in objects.values()),
+        unreferenced_objects=sum(sha256 not in objects for sha256, _ in blobs.stored()),
+        findings=tuple(findings),
+    )
+
+
+class _Inspection:
+    """One pass over the database, from branches down to the objects that ranges name."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.objects: dict[str, _Named] = {}
+        self.counts = dict.fromkeys(("branches", "commits", "trees", "ranges"), 0)
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Fills in what it has seen even if it can't get to the end."""
+        for (problem,) in connection.execute("PRAGMA quick_check"):
+            if problem != "ok":
+                self._corrupt("database", "store.db", problem)
+        commits, trees = self._check_commits(connection)
+        self._check_branches(connection, commits)
+        ranges = self._check_trees(connection, trees)
+        self._check_ranges(connection, ranges)
+        for key, sha256, size in connection.execute(
+            "SELECT key, sha256, size FROM uncommitted WHERE sha256 IS NOT NULL"
+        ):
+            self.objects.setdefault(sha256, _Named(size, key))
+
+    def _check_commits(self, connection: sqlite3.Connection) -> tuple[set[str], dict[str, str]]:
+        trees: dict[str, str] = {}
+        parents_of: dict[str, list[str]] = {}
+        for repository, *row in connection.execute(
+            f"SELECT repository, {COMMIT_COLUMNS} FROM commits"  # noqa: S608 - a constant
+        ):
+            name, parents, tree, message, metadata, created_us = row
+            trees.setdefault(tree, name)
+            try:
+                parents_of[name] = json.loads(parents)
+                said = json.loads(metadata)
+            except ValueError:
+                parents_of[name] = []
+                self._corrupt("commit", name, "its parents or metadata aren't JSON")
+                continue
+            found = commit_id(
+                repository,
+                parents_of[name],
+                tree,
+                message=message,
+                metadata=said,
+                created_us=created_us,
+            )
+            if found != name:
+                self._corrupt("commit", name, f"its content hashes to {found}")
+        for name, parents in parents_of.items():
+            for parent in parents:
+                if parent not in parents_of:
+                    self._missing("commit", parent, f"it is the parent of {name}")
+        self.counts["commits"] = len(parents_of)
+        return set(parents_of), trees
+
+    def _check_branches(self, connection: sqlite3.Connection, commits: set[str]) -> None:
+        rows = connection.execute("SELECT repository, name, head FROM branches").fetchall()
+        for repository, name, head in rows:
+            if head not in commits:
+                self._missing("commit", head, f"it is the head of {repository}/{name}")
+        self.counts["branches"] = len(rows)
+
+    def _check_trees(
+        self, connection: sqlite3.Connection, named: dict[str, str]
+    ) -> dict[str, Range]:
+        """``named`` says which commit names a tree; returns which ranges the trees name."""
+        ranges: dict[str, Range] = {}
+        seen = set()
+        for name, body in connection.execute("SELECT id, CAST(body AS BLOB) FROM trees"):
+            seen.add(name)
+            if content_id(body) != name:
+                self._corrupt("tree", name, f"its content hashes to {content_id(body)}")
+            else:
+                ranges.update((span.id, span) for span in decode_tree(body))
+        for name in named.keys() - seen:
+            self._missing("tree", name, f"it is the tree of commit {named[name]}")
+        self.counts["trees"] = len(seen)
+        return ranges
+
+    def _check_ranges(self, connection: sqlite3.Connection, named: dict[str, Range]) -> None:
+        seen = set()
+        for name, body in connection.execute("SELECT id, CAST(body AS BLOB) FROM ranges"):
+            seen.add(name)
+            if content_id(body) != name:
+                self._corrupt("range", name, f"its content hashes to {content_id(body)}")
+                continue
+            entries = decode_range(body)
+            span = named.get(name)
+            if span and (span.first, span.last, span.length) != (
+                entries[0][0],
+                entries[-1][0],
+                len(entries),
+            ):
+                self._corrupt("range", name, "a tree describes it otherwise than it is")
+            for key, sha256, size in entries:
+                self.objects.setdefault(sha256, _Named(size, key))
+        for name in named.keys() - seen:
+            self._missing("range", name, f"a tree has it for {named[name].first!r} and on")
+        self.counts["ranges"] = len(seen)
+
+    def _missing(self, kind: str, name: str, detail: str) -> None:
+        self.findings.append(Finding(Damage.MISSING, kind, name, detail))
+
+    def _corrupt(self, kind: str, name: str, detail: str) -> None:
+        self.findings.append(Finding(Damage.CORRUPT, kind, name, detail))
+
+
+def _check_object(blobs: Blobs, sha256: str, named: _Named, tally: Tally) -> Finding | None:
+    where = f"key {named.key!r}"
+    try:
+        source = os.open(blobs.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return Finding(Damage.MISSING, "object", sha256, f"{where}: {error.strerror}")
+    try:
+        size, found = hash_of(source, tally.add_bytes)
+    except OSError as error:
+        return Finding(Damage.CORRUPT, "object", sha256, f"{where}: {error.strerror}")
+    finally:
+        os.close(source)
+    if (size, found) != (named.size, sha256):
+        seen = f"{where}: {size} bytes, hash {found}; should be {named.size} bytes"
+        return Finding(Damage.CORRUPT, "object", sha256, seen)
+    return None
