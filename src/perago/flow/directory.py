@@ -34,13 +34,9 @@ class AttemptDirectory:
         """Raises RuntimeConfigError if the root can't be written."""
         path = root / execution.directory_name
         try:
-            (path / "files").mkdir(parents=True)
-            # Locked and written before it gets its name: a collector never sees it unheld.
-            unnamed = path / f"{MARKER_NAME}.new"
-            lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(lock, json.dumps(_marker(execution, workspace), indent=1).encode())
-            unnamed.rename(path / MARKER_NAME)
+            root.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+            lock = _furnish(path, _marker(execution, workspace))
         except OSError as error:
             raise RuntimeConfigError(
                 f"can't make the attempt's directory {path}: {error.strerror}",
@@ -61,6 +57,31 @@ class AttemptDirectory:
             os.close(self.lock)
 
 
+def _furnish(path: Path, marker: dict[str, object]) -> int:
+    """Put in the room for files and the marker; the descriptor that holds the marker's lock."""
+    try:
+        (path / "files").mkdir()
+        return _write_marker(path, marker)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _write_marker(path: Path, content: dict[str, object]) -> int:
+    # Locked and written before it gets its name: a collector never sees it unheld.
+    unnamed = path / f"{MARKER_NAME}.new"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(lock, "wb", closefd=False) as file:
+            file.write(json.dumps(content, indent=1).encode())
+        unnamed.rename(path / MARKER_NAME)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
 def _marker(execution: Execution, workspace: WorkspaceRef) -> dict[str, object]:
     return {
         "execution_id": execution.id,
@@ -72,6 +93,6 @@ def _marker(execution: Execution, workspace: WorkspaceRef) -> dict[str, object]:
 
 
 def _fix_for(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "free some room, or point PERAGO_WORKSPACE_ROOT at a disk that has it"
     return "point PERAGO_WORKSPACE_ROOT at a directory this user can write"

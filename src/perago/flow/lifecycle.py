@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perago.declare.guardrails import check
-from perago.errors import TaskFailed, TaskInputError, TaskTerminalError
+from perago.errors import (
+    CommitNotFoundError,
+    RepositoryNotFoundError,
+    TaskFailed,
+    TaskInputError,
+    TaskTerminalError,
+)
 from perago.flow.directory import AttemptDirectory
 from perago.flow.fences import (
     assert_current_attempt_snapshot,
@@ -162,7 +168,14 @@ class _Attempt:
                 )
                 assert_lease_covers(self.budget, self.lease.remaining())
                 published = Publication(
-                    store, steps, self.execution, workspace, staged, level, self.budget
+                    store,
+                    steps,
+                    self.execution,
+                    workspace,
+                    staged,
+                    level,
+                    self.budget,
+                    self._attempt_fence,
                 ).publish()
                 note(
                     level=level, path=published.path, ref=published.ref, replaced=published.replaced
@@ -181,9 +194,9 @@ class _Attempt:
     def _call_body(self, *arguments: object) -> object:
         try:
             return self.task.body(*arguments)
-        except (TaskFailed, TaskTerminalError):
+        except (TaskFailed, TaskTerminalError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise body_error(error) from error
 
     def _attempt_fence(self) -> None:
@@ -191,7 +204,14 @@ class _Attempt:
         assert_current_attempt_snapshot(self.delivery.attempt, snapshot)
 
     def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
-        found = self.runtime.store.get_commit(workspace.repository, workspace.ref)
+        try:
+            found = self.runtime.store.get_commit(workspace.repository, workspace.ref)
+        except (RepositoryNotFoundError, CommitNotFoundError) as error:
+            field = "ref" if isinstance(error, CommitNotFoundError) else "repository"
+            raise TaskInputError(
+                f"task {self.task.name}: workspace.{field} doesn't exist: {error.message}",
+                fix=error.fix,
+            ) from error
         if found.id != workspace.ref:
             raise TaskInputError(
                 f"task {self.task.name}: workspace.ref {workspace.ref!r} is not a commit id",

@@ -26,6 +26,8 @@ from perago.model.commit import ACTIONS_PREFIX
 from perago.model.outcome import Published, PublishLevel, PublishPath
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perago.flow.runtime import Steps
     from perago.model.attempt import Execution
     from perago.model.commit import Commit
@@ -43,7 +45,10 @@ MERGE_SENDINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One execution's wish to move one branch."""
+    """One execution's wish to move one branch.
+
+    ``attempt_fence`` raises StaleAttemptError unless the orchestrator counts on it right now.
+    """
 
     store: Store
     steps: Steps
@@ -52,16 +57,22 @@ class Publication:
     staged: StagedWorkspace | None
     level: PublishLevel
     budget: PublishBudget
+    attempt_fence: Callable[[], None]
 
     def publish(self) -> Published:
         try:
             head = self.store.head(self.workspace.repository, self.workspace.branch)
         except BranchNotFoundError as gone:
             raise PublishFenceError(
-                f"target branch {self.workspace.branch!r} is gone", fix=gone.fix
+                f"the target, workspace.branch {self.workspace.branch!r}, is gone", fix=gone.fix
             ) from gone
         self.steps.reached("publish.head_read")
         move = decide(head, self.workspace.ref, changed=self.staged is not None)
+        if move in (Move.REPLACE, Move.RELOCATE_BACK):
+            # Since fence 2 this attempt may have timed out and its retry have been accepted with
+            # this very head. Asked after the head was read, a yes means that whoever put it there
+            # lost its standing earlier, and can't be accepted any more.
+            self.attempt_fence()
         self.steps.journal.event(
             "publish.decided", move=move.name.lower(), head=head.id, level=self.level
         )
@@ -129,7 +140,7 @@ class Publication:
         )
         if landing.found:
             return landing.found
-        if isinstance(answer, DEFINITE_NO):
+        if isinstance(answer, DEFINITE_NO) and landing.proven_absent:
             raise PublishFenceError(
                 f"the merge was refused: {answer.message}; "
                 f"{self.workspace.branch!r} is at {landing.head.id}",

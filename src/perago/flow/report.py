@@ -37,7 +37,8 @@ def short_reason(error: BaseException) -> str:
         text = f"{error.code}: {error.message}" + (f" (fix: {error.fix})" if error.fix else "")
     else:
         text = f"{type(error).__name__}: {error}"
-    text = " ".join(text.split())
+    # A file name that isn't text comes as half characters, which no queue can store.
+    text = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
 
 
@@ -51,13 +52,14 @@ def body_error(error: BaseException) -> TaskBodyError:
 def hand_in(
     runtime: Runtime, attempt: Attempt, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
-    """Report until it is answered or the lease is over; None if it never was."""
+    """Report until it is answered or the lease is over; None if it never was, or can't be."""
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
             return runtime.orchestrator.report(attempt, report)
-        except OrchestratorUnavailableError as error:
-            if lease.remaining() <= pause:
+        except PeragoError as error:
+            again = isinstance(error, OrchestratorUnavailableError) and lease.remaining() > pause
+            if not again:
                 runtime.journal.event("report.given_up", error=error.message)
                 return None
         runtime.clock.sleep(pause)

@@ -12,11 +12,10 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from perago.declare.loading import find_task
 from perago.errors import PeragoError
@@ -24,13 +23,11 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime
+from perago.worker.containment import contained, send_output_to
 from perago.worker.journal import ExecutorJournal
 from perago.worker.messages import Assignment, Finished, LeaseRenewed, Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from perago.flow.runtime import Runtime
     from perago.settings import Settings
     from perago.worker.messages import FromExecutor
@@ -71,9 +68,8 @@ class Executor:
         while True:
             assignment = self._assignments.get()
             self._lease.begin(assignment.delivery.response_seconds, assignment.leased_at)
-            with _output_to(assignment.output_log):
-                outcome = self._run(assignment)
-            self._tell(Finished(outcome))
+            send_output_to(assignment.output_log)
+            self._tell(Finished(self._run(assignment)))
 
     def _run(self, assignment: Assignment) -> AttemptOutcome:
         delivery, execution = assignment.delivery, assignment.execution
@@ -86,7 +82,13 @@ class Executor:
         except PeragoError as error:
             journal.failure(error)
             return self._refuse(assignment, runtime, error)
-        return run_attempt(delivery, task, runtime, lease=self._lease, execution=execution)
+        return run_attempt(
+            delivery,
+            contained(task, assignment.output_log),
+            runtime,
+            lease=self._lease,
+            execution=execution,
+        )
 
     def _refuse(
         self, assignment: Assignment, runtime: Runtime, error: PeragoError
@@ -101,7 +103,7 @@ class Executor:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
-                os._exit(ORPHANED_EXIT_CODE)
+                _end_orphaned()
             if isinstance(message, Assignment):
                 self._assignments.put(message)
             elif isinstance(message, LeaseRenewed):
@@ -112,22 +114,14 @@ class Executor:
             try:
                 self._connection.send(message)
             except (BrokenPipeError, ConnectionResetError):
-                os._exit(ORPHANED_EXIT_CODE)
+                _end_orphaned()
 
 
-@contextmanager
-def _output_to(path: Path) -> Iterator[None]:
-    """Send what the task prints, from Python or from any library below it, to its own log."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
-            stream.flush()
-            os.dup2(descriptor, number)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.close(descriptor)
+def _end_orphaned() -> NoReturn:
+    """End this process and, where it leads a group of its own, every process of its tasks."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(ORPHANED_EXIT_CODE)
 
 
 def main() -> None:

@@ -73,17 +73,17 @@ def run_pipeline(
         )
         supervisor.start()
         try:
-            while not _is_over(record := queue.get(run_id), supervisor):
+            while not _is_over(queue.get(run_id), supervisor):
                 supervisor.tick(_TICK_SECONDS)
                 _announce_waiting(queue, supervisor, run_id, watcher)
                 if interruption.count and (not supervisor.publishing or interruption.count > 1):
                     with suppress(RunError):  # it ended meanwhile, and stays as it ended
                         queue.pause(run_id, "interrupted")
-                    record = queue.get(run_id)
                     break
         finally:
             supervisor.stop()
-    return record
+        # Only now: until its executor is gone, an attempt may still end a paused run.
+        return queue.get(run_id)
 
 
 def _is_over(record: RunRecord, supervisor: Supervisor) -> bool:

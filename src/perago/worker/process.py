@@ -25,7 +25,8 @@ class ExecutorProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perago.worker.executor", str(theirs.fileno())],
+                # -P: a user's queue.py in the current directory is not the standard library's.
+                [sys.executable, "-P", "-m", "perago.worker.executor", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

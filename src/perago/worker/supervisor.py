@@ -6,11 +6,12 @@ attempt still counts is the orchestrator's word: once it says no, the executor i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from perago.errors import ExecutorLostError
+from perago.errors import ExecutorLostError, StoreError
 from perago.flow.recover import collect, leftovers
 from perago.flow.report import failed
 from perago.model.attempt import Execution, TaskStatus
@@ -19,6 +20,7 @@ from perago.worker.messages import (
     Finished,
     LeaseRenewed,
     Progressed,
+    Ready,
     StepEnded,
     StepStarted,
 )
@@ -85,6 +87,7 @@ class Supervisor:
         self._log_directory = log_directory
         self._worker_id = worker_id
         self._executor: ExecutorProcess | None = None
+        self._ready = False
         self._work: _Work | None = None
 
     @property
@@ -98,44 +101,58 @@ class Supervisor:
     def start(self) -> None:
         """Clean up after the dead, then start an executor, so that it is warm when work comes."""
         self.collect_leftovers()
-        self._executor = ExecutorProcess(self._settings)
+        self._start_executor()
 
     def tick(self, seconds: float) -> None:
-        """Take work if idle, listen for up to ``seconds``, then see to leases and deaths."""
-        if self._work is None:
+        """Take work if idle, listen for up to ``seconds``, then see to leases and deaths.
+
+        Raises ExecutorLostError if an executor can't even be started.
+        """
+        executor = self._executor or self._start_executor()
+        if self._ready and self._work is None:  # starting up must not eat a lease
             self._poll()
-        if self._executor is not None:
-            wait([self._executor.connection], timeout=seconds)
-            for message in self._executor.messages():
-                self._hear(message)
+        wait([executor.connection], timeout=seconds)
+        for message in executor.messages():
+            self._hear(message)
         self._keep_lease()
         self._notice_death()
 
     def stop(self) -> None:
         """End the executor and clean up what it was doing. The attempt stays as it is."""
-        if self._executor is not None:
-            self._executor.end()
-            self._executor = None
+        self._end_executor()
         self._work = None
         self.collect_leftovers()
 
     def collect_leftovers(self) -> None:
+        """Never raises for the store: what stays is found again, by the next start or `gc`."""
         for leftover in leftovers(self._settings.attempts):
-            collect(self._store, leftover)
+            with suppress(StoreError):
+                collect(self._store, leftover)
+
+    def _start_executor(self) -> ExecutorProcess:
+        self._ready = False
+        self._executor = ExecutorProcess(self._settings)
+        return self._executor
+
+    def _end_executor(self) -> None:
+        self._ready = False
+        if self._executor is not None:
+            self._executor.end()
+            self._executor = None
 
     # --- taking work ------------------------------------------------------------------------------
     def _poll(self) -> None:
+        asked_at = self._clock.monotonic()  # a lease can't have begun before it was asked for
         deliveries = self._orchestrator.poll(
             [step.task_name for step in self._steps.values()], worker_id=self._worker_id
         )
         for delivery in deliveries:
-            self._assign(delivery)
+            self._assign(delivery, asked_at)
 
-    def _assign(self, delivery: Delivery) -> None:
+    def _assign(self, delivery: Delivery, now: float) -> None:
         attempt = delivery.attempt
         step = self._steps[attempt.reference_task_name]
         budget = step.controls.budget_within(delivery.response_seconds)
-        now = self._clock.monotonic()
         name = f"{attempt.reference_task_name}-{attempt.retry_count}"
         assignment = Assignment(
             delivery,
@@ -145,15 +162,15 @@ class Supervisor:
             events_log=self._log_directory / "events.jsonl",
             output_log=self._log_directory / f"{name}.log",
         )
-        if self._executor is None:
-            self._executor = ExecutorProcess(self._settings)
         self._work = _Work(assignment, budget.heartbeat_interval_seconds, now, now)
         self._watcher.attempt_started(attempt)
-        self._executor.send(assignment)
+        self._tell_executor(assignment)
 
     # --- listening --------------------------------------------------------------------------------
     def _hear(self, message: FromExecutor) -> None:
         work = self._work
+        if isinstance(message, Ready):
+            self._ready = True
         if work is None:
             return
         match message:
@@ -169,6 +186,8 @@ class Supervisor:
                 report = outcome.report
                 status = report.status if outcome.accepted else f"{report.status} (not accepted)"
                 self._watcher.attempt_ended(work.attempt, status, report.reason)
+                if not report.completed:  # a retry starts from a process nothing went wrong in
+                    self._end_executor()
             case _:
                 pass
 
@@ -195,7 +214,7 @@ class Supervisor:
         self._watcher.attempt_ended(work.attempt, status, "stopped: no longer the current attempt")
         self.stop()
 
-    def _tell_executor(self, message: LeaseRenewed) -> None:
+    def _tell_executor(self, message: Assignment | LeaseRenewed) -> None:
         if self._executor is not None:
             self._executor.send(message)
 
@@ -203,8 +222,13 @@ class Supervisor:
     def _notice_death(self) -> None:
         if self._executor is None or (death := self._executor.death()) is None:
             return
-        work = self._work
+        work, was_ready = self._work, self._ready
         self.stop()
+        if not was_ready:
+            raise ExecutorLostError(
+                f"the process that runs tasks {death} before it was ready",
+                fix="what it printed says why; `perago doctor` checks the installation",
+            )
         if work is None:
             return
         error = ExecutorLostError(
@@ -214,4 +238,6 @@ class Supervisor:
         )
         report = failed(error)
         receipt = self._orchestrator.report(work.attempt, report)
-        self._watcher.attempt_ended(work.attempt, receipt.status, report.reason)
+        # It may have died after its own report was accepted: then that one stands.
+        reason = report.reason if receipt.accepted else None
+        self._watcher.attempt_ended(work.attempt, receipt.status, reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 
 from perago.adapters.embedded import intake
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.errors import HeadMovedError
 from perago.model.changes import Signature, Upload
 
 
@@ -109,40 +107,55 @@ def test_a_writer_killed_at_any_moment_loses_nothing_it_had_committed(
     store.close()
 
 
-def race(root, name, rounds, barrier, results):
-    store = opened(root)
-    for round_number in range(rounds):
-        barrier.wait()
-        head = store.head("data", "main").id
-        store.create_branch("data", f"{name}-{round_number}", head)
-        store.put_bytes("data", f"{name}-{round_number}", f"{name}-{round_number}", b"1")
-        staged = store.commit("data", f"{name}-{round_number}", message=name, metadata={})
-        barrier.wait()
-        try:
-            store.merge("data", staged.id, "main", expected_head=head, message=name, metadata={})
-        except HeadMovedError:
-            results.put((round_number, False))
-        else:
-            results.put((round_number, True))
-    store.close()
+RACER = """
+import sys
+from pathlib import Path
+from perago.adapters.embedded.store import EmbeddedStore
+from perago.errors import HeadMovedError
+
+root, name = Path(sys.argv[1]), sys.argv[2]
+store = EmbeddedStore(root, durable=False)
+for number, _start in enumerate(sys.stdin):
+    head, branch = store.head("data", "main").id, f"{name}-{number}"
+    store.create_branch("data", branch, head)
+    store.put_bytes("data", branch, branch, b"1")
+    staged = store.commit("data", branch, message=name, metadata={})
+    print("staged", flush=True)
+    sys.stdin.readline()
+    try:
+        store.merge("data", staged.id, "main", expected_head=head, message=name, metadata={})
+    except HeadMovedError:
+        print("lost", flush=True)
+    else:
+        print("won", flush=True)
+store.close()
+"""
 
 
 def test_of_processes_that_compare_and_swap_one_wins_each_round(tmp_path):
-    store = opened(tmp_path / "store")
+    store, rounds = opened(tmp_path / "store"), 8
     store.create_repository("data")
-    spawn = multiprocessing.get_context("spawn")
-    barrier, results, rounds = spawn.Barrier(3), spawn.Queue(), 8
     racers = [
-        spawn.Process(target=race, args=(store.root, f"racer{n}", rounds, barrier, results))
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(store.root), f"racer{n}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for n in range(3)
     ]
+
+    def all_at_once():
+        for racer in racers:
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        return [racer.stdout.readline().strip() for racer in racers]
+
+    for _ in range(rounds):
+        assert all_at_once() == ["staged"] * 3
+        assert sorted(all_at_once()) == ["lost", "lost", "won"]
     for racer in racers:
-        racer.start()
-    outcomes = [results.get(timeout=60) for _ in range(3 * rounds)]
-    for racer in racers:
-        racer.join(60)
-    for round_number in range(rounds):
-        assert sum(won for number, won in outcomes if number == round_number) == 1
+        racer.communicate(timeout=60)
     assert len(list(store.history("data", "main"))) == rounds + 1
     assert store.verify().clean
     store.close()

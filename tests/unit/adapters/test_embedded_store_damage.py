@@ -27,6 +27,8 @@ from perago.errors import (
 )
 from perago.model.changes import Download, Signature, Upload
 
+pytestmark = pytest.mark.damages_store
+
 
 @pytest.fixture
 def store(tmp_path):

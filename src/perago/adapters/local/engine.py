@@ -128,10 +128,17 @@ class LocalWorkspace:
         if not paths:
             return []
         with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-            hashes = pool.map(_sha256, (self.directory / path for path in paths))
+            hashes = pool.map(self._sha256, paths)
             return [
                 p for p, now in zip(paths, hashes, strict=True) if now != self.baseline[p].sha256
             ]
+
+    def _sha256(self, path: str) -> str:
+        try:
+            with (self.directory / path).open("rb", buffering=0) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except PermissionError:
+            raise _refused(path, "it can't be read") from None
 
 
 def _walk(root: Path, *, at_root: bool) -> Iterator[tuple[str, os.stat_result]]:
@@ -150,7 +157,7 @@ def _walk(root: Path, *, at_root: bool) -> Iterator[tuple[str, os.stat_result]]:
                     raise _refused(path, "a task can't change the repository's own actions")
                 pending.append(f"{path}/")
             elif entry.is_file(follow_symlinks=False):
-                yield path, entry.stat(follow_symlinks=False)
+                yield path, _stat(entry, path)
             else:
                 raise _refused(path, _kind_of(entry))
 
@@ -160,6 +167,13 @@ def _lstat(root: Path) -> os.stat_result:
         return root.lstat()
     except FileNotFoundError:
         raise _refused("", "the task removed its workspace directory itself") from None
+
+
+def _stat(entry: os.DirEntry[str], path: str) -> os.stat_result:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except PermissionError:
+        raise _refused(path, "its directory can't be searched") from None
 
 
 def _entries(root: Path, folder: str) -> list[os.DirEntry[str]]:
@@ -178,14 +192,6 @@ def _kind_of(entry: os.DirEntry[str]) -> str:
     return f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, and a workspace holds files only"
 
 
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb", buffering=0) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except PermissionError:
-        raise _refused(path.name, "it can't be read") from None
-
-
 def _notes(found: Mapping[str, os.stat_result], changed: Sequence[str]) -> list[str]:
     executable = [path for path in sorted(changed) if found[path].st_mode & 0o111]
     if not executable:
@@ -195,6 +201,6 @@ def _notes(found: Mapping[str, os.stat_result], changed: Sequence[str]) -> list[
 
 def _refused(path: str, why: str) -> UnsupportedFileError:
     return UnsupportedFileError(
-        f"{path or 'workspace'}: {why}",
+        f"{path!r}: {why}" if path else f"workspace: {why}",
         fix="have the task leave only readable, regular files with portable names",
     )

@@ -51,7 +51,13 @@ def parse_faults(spec: str) -> InjectedFaults:
                 f"fault {part!r}: action {kind!r} doesn't exist",
                 fix=f"use failpoint=action with one of {', '.join(sorted(_ACTIONS))}",
             )
-        actions[name] = _ACTIONS[kind](argument)
+        try:
+            actions[name] = _ACTIONS[kind](argument)
+        except ValueError:
+            raise RuntimeConfigError(
+                f"fault {part!r}: action {kind!r} can't take {argument!r}",
+                fix="write delay:SECONDS, kill-once:FILE or kill-at:OCCASION:FILE",
+            ) from None
     return InjectedFaults(actions)
 
 
@@ -88,12 +94,18 @@ def fail() -> Action:
 
 def _occasion_and_file(argument: str) -> tuple[int, Path]:
     occasion, _, file = argument.partition(":")
-    return int(occasion), Path(file)
+    return int(occasion), _named_file(file)
+
+
+def _named_file(argument: str) -> Path:
+    if not argument:
+        raise ValueError("a file is needed")
+    return Path(argument)
 
 
 _ACTIONS: dict[str, Callable[[str], Action]] = {
     "kill": lambda _argument: kill(),
-    "kill-once": lambda argument: kill_at(1, Path(argument)),
+    "kill-once": lambda argument: kill_at(1, _named_file(argument)),
     "kill-at": lambda argument: kill_at(*_occasion_and_file(argument)),
     "stop": lambda _argument: freeze(),
     "delay": lambda argument: delay(float(argument)),

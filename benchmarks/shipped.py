@@ -1,0 +1,81 @@
+"""Perago as it ships, in this process: a durable store, the embedded queue, the real clock."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from measuring import spread, stopwatch
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, pipeline, task
+from perago.adapters.embedded.store import EmbeddedStore
+from perago.flow.lifecycle import run_attempt
+from perago.model.workspace import WorkspaceRef
+from perago.settings import load_settings
+from perago.wiring import build_runtime, open_queue, open_store
+from perago.worker.importing import import_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perago.declare.task import AnyTask
+    from perago.model.commit import Commit
+    from perago.ports.journal import Journal
+
+REPOSITORY = "bench"
+BRANCH = "main"
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class Shipped:
+    """One home directory with one repository, made from a directory's files."""
+
+    def __init__(self, home: Path) -> None:
+        self.settings = load_settings(home=home)
+        spread(self.settings.attempts)
+        self.store = open_store(self.settings)
+        self.queue = open_queue(self.settings)
+
+    def fill(self, directory: Path) -> None:
+        """Import the files, without waiting for the disk at each: this isn't measured."""
+        hasty = EmbeddedStore(self.store.root, durable=False)
+        import_directory(hasty, repository=REPOSITORY, branch=BRANCH, directory=directory)
+        hasty.close()
+        os.sync()
+
+    @property
+    def head(self) -> Commit:
+        return self.store.head(REPOSITORY, BRANCH)
+
+    def attempt(self, change: Callable[[Path], None], journal: Journal | None = None) -> float:
+        """Seconds of one whole attempt, cleanup included, whose body is ``change``.
+
+        Raises SystemExit unless it completed and its commit is the branch's head, on the input.
+        """
+        changing = task_that(change)
+        before = self.head.id
+        where = WorkspaceRef(repository=REPOSITORY, branch=BRANCH, ref_type="commit", ref=before)
+        self.queue.start(pipeline("bench", [changing]).plan(), where)
+        (delivery,) = self.queue.poll([changing.name], worker_id="bench")
+        runtime = build_runtime(self.settings, journal)
+        with stopwatch() as taken:
+            outcome = run_attempt(delivery, changing, runtime)
+        if not outcome.accepted or not outcome.report.completed:
+            raise SystemExit(f"the measured attempt failed: {outcome.report.reason}")
+        if not self.head.is_only_child_of(before):
+            raise SystemExit(f"the measured attempt published nothing on {before}")
+        return taken[0]
+
+
+def task_that(change: Callable[[Path], None]) -> AnyTask:
+    @task(name="bench.change", owner_email="bench@example.com", workspace=WorkspaceSpec())
+    def changing(files: Path, params: Nothing) -> Nothing:
+        change(files)
+        return params
+
+    return changing

@@ -1,0 +1,101 @@
+"""``perago history``: what was published, when, and by which attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common
+from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, iso
+from perago.cli.refs import repository_option, resolve_commit, resolve_repository
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.model.commit import Commit
+    from perago.ports.store import Store
+    from perago.settings import Settings
+
+
+@click.command()
+@click.argument("ref", required=False)
+@repository_option
+@click.option("--branch", default="main", show_default=True, help="The branch, without REF.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many commits."
+)
+@common
+def command(
+    *,
+    ref: str | None,
+    repository: str | None,
+    branch: str,
+    limit: int,
+    speaker: Speaker,
+    settings: Settings,
+) -> None:
+    """List commits, newest first, from a branch's head or from REF on.
+
+    REF is a branch, a commit id, or a start of one. Counts are objects added, changed and removed.
+
+    \b
+    JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
+      retry, run, execution, added, changed, removed}]}
+    """
+    from perago.cli.opening import for_this_command
+    from perago.wiring import open_store
+
+    store = for_this_command(open_store(settings))
+    name = resolve_repository(store, repository)
+    start = resolve_commit(store, name, ref or branch)
+    commits = [
+        commit_document(store, name, commit)
+        for commit in store.history(name, start.id, limit=limit)
+    ]
+    speaker.say(
+        {"repository": name, "ref": ref or branch, "commits": commits},
+        lambda: history_layout(commits),
+    )
+
+
+def commit_document(store: Store, repository: str, commit: Commit) -> dict[str, object]:
+    """One commit as JSON, with what it changed against its parent."""
+    kinds: Counter[str] = Counter()
+    if commit.parents:
+        kinds.update(d.kind.value for d in store.diff(repository, commit.parents[0], commit.id))
+    retry = commit.metadata.get("perago.retry_count")
+    return {
+        "id": commit.id,
+        "parents": list(commit.parents),
+        "created_at": iso(commit.created_at),
+        "message": commit.message,
+        "task": commit.metadata.get("perago.task_name"),
+        "reference": commit.metadata.get("perago.reference_task_name"),
+        "retry": int(retry) if retry is not None else None,
+        "run": commit.metadata.get("perago.workflow_instance_id"),
+        "execution": commit.metadata.get("perago.execution_id"),
+        "added": kinds["added"],
+        "changed": kinds["changed"],
+        "removed": kinds["removed"],
+    }
+
+
+def history_layout(commits: list[dict[str, object]]) -> RenderableType:
+    """Commits as a table for people."""
+    from perago.cli.tables import table
+
+    headings = ("commit", "run", "changes", "when", "message")
+    rows = [
+        (
+            str(commit["id"])[:COMMIT_LENGTH],
+            str(commit["run"] or "")[:RUN_LENGTH],
+            f"+{commit['added']} ~{commit['changed']} -{commit['removed']}",
+            ago(str(commit["created_at"])),
+            str(commit["message"]),
+        )
+        for commit in commits
+    ]
+    return table(headings, rows, whole=3)

@@ -1,0 +1,107 @@
+"""``perago import``: a directory becomes the state of a branch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common
+from perago.cli.phrasing import COMMIT_LENGTH
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.model.commit import Commit
+    from perago.ports.store import Store
+    from perago.settings import Settings
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--repository", "-r", help="The repository.  [default: the directory's name]")
+@click.option("--branch", default="main", show_default=True, help="The branch to commit to.")
+@click.option("--prefix", default="/", show_default=True, help="Where in the repository it goes.")
+@click.option("--message", help="What the commit says.  [default: names the directory]")
+@common
+def command(
+    *,
+    directory: Path,
+    repository: str | None,
+    branch: str,
+    prefix: str,
+    message: str | None,
+    speaker: Speaker,
+    settings: Settings,
+) -> None:
+    """Make a branch, below a prefix, equal to DIRECTORY, in one commit.
+
+    Files that DIRECTORY doesn't have are removed there. A missing repository or branch is made.
+    Symlinks and other special files are refused by name; empty directories and executable bits
+    are not kept. Refused while an active run writes the branch.
+
+    \b
+    JSON: {"repository", "branch", "created": "repository" | "branch" | null,
+      "commit": id | null if nothing changed, "parent": id, "added", "changed", "removed"}
+    """
+    from perago.cli.live import transferring
+    from perago.cli.opening import for_this_command
+    from perago.cli.run import repository_name
+    from perago.wiring import open_queue, open_store
+    from perago.worker.branches import assert_no_active_run
+    from perago.worker.importing import import_directory
+
+    name = repository or repository_name(directory.resolve().name)
+    store, queue = for_this_command(open_store(settings)), for_this_command(open_queue(settings))
+    assert_no_active_run(queue, name, branch)
+    created = _missing(store, name, branch)
+    with transferring("import") as progress:
+        commit = import_directory(
+            store,
+            repository=name,
+            branch=branch,
+            directory=directory,
+            prefix=prefix,
+            message=message,
+            progress=progress,
+            before_publishing=lambda: assert_no_active_run(queue, name, branch),
+        )
+    document: dict[str, object] = {
+        "repository": name,
+        "branch": branch,
+        "created": created,
+        "commit": commit.id if commit else None,
+        "parent": commit.parents[0] if commit else store.head(name, branch).id,
+        **_changes(store, name, commit),
+    }
+    speaker.say(document, lambda: _layout(document))
+
+
+def _missing(store: Store, repository: str, branch: str) -> str | None:
+    """What has to be made first."""
+    if repository not in store.repositories():
+        return "repository"
+    return None if any(b.name == branch for b in store.branches(repository)) else "branch"
+
+
+def _changes(store: Store, repository: str, commit: Commit | None) -> dict[str, int]:
+    changes = {"added": 0, "changed": 0, "removed": 0}
+    if commit is not None:
+        for difference in store.diff(repository, commit.parents[0], commit.id):
+            changes[difference.kind.value] += 1
+    return changes
+
+
+def _layout(done: dict[str, object]) -> RenderableType:
+    from rich.text import Text
+
+    where = f"{done['repository']}/{done['branch']}"
+    made = f"made the {done['created']} first\n" if done["created"] else ""
+    if done["commit"] is None:
+        return Text(
+            f"{made}{where}: nothing changed, it is at {str(done['parent'])[:COMMIT_LENGTH]}"
+        )
+    counts = f"+{done['added']} ~{done['changed']} -{done['removed']}"
+    return Text(f"{made}{where} is at {str(done['commit'])[:COMMIT_LENGTH]} ({counts})")

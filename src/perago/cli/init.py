@@ -1,0 +1,122 @@
+"""``perago init``: a small project to start from, with a test that passes."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common
+from perago.errors import RuntimeConfigError
+
+if TYPE_CHECKING:
+    from perago.cli.options import Speaker
+    from perago.settings import Settings
+
+_TEMPLATES = Path(__file__).parent / "templates" / "init"
+_FILES = {
+    # where it goes: the template it is made from
+    "pyproject.toml": "pyproject.toml.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+    "{{package}}/__init__.py": None,
+    "{{package}}/tasks.py": "tasks.py.txt",
+    "tests/test_tasks.py": "test_tasks.py.txt",
+    "data/songs/raw/songs.csv": "songs.csv.txt",
+}
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--name", help="The project's name.  [default: the directory's name]")
+@common
+def command(*, directory: Path, name: str | None, speaker: Speaker, settings: Settings) -> None:
+    """Make a project in DIRECTORY: two tasks, a pipeline, tests for them and some data.
+
+    \b
+    JSON: {"directory", "name", "package", "files": [path], "next": [command]}
+    """
+    from rich.text import Text
+
+    del settings
+    name = name or directory.resolve().name
+    package = package_name(name)
+    files = render(name, package)
+    write_project(directory, files)
+    steps = _next_steps(directory, package)
+    document = {
+        "directory": str(directory.resolve()),
+        "name": name,
+        "package": package,
+        "files": list(files),
+        "next": steps,
+    }
+    lines = [f"made {directory}: {', '.join(files)}", "", "next:", *(f"  {step}" for step in steps)]
+    if find_spec("pytest") is None:
+        lines.append("  (the second one needs pytest, which isn't installed here)")
+    speaker.say(document, lambda: Text("\n".join(lines)))
+
+
+def package_name(name: str) -> str:
+    """The Python package of a project. Raises RuntimeConfigError for a name that gives none."""
+    package = name.replace("-", "_")
+    problem = None
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
+        problem = "it has to start with a letter, and have lower-case letters, digits and '-' only"
+    elif keyword.iskeyword(package):
+        problem = "it is a word of the Python language"
+    elif package in sys.stdlib_module_names or package in ("perago", "pydantic", "pytest", "tests"):
+        problem = "a module of that name exists, and one would hide the other"
+    if problem:
+        raise RuntimeConfigError(
+            f"{name!r} can't be a project's name: {problem}",
+            fix="give another one: --name my-songs",
+        )
+    return package
+
+
+def render(name: str, package: str) -> dict[str, str]:
+    """Every file of the project by its path."""
+
+    def fill(text: str) -> str:
+        return text.replace("{{package}}", package).replace("{{name}}", name)
+
+    return {
+        fill(path): fill((_TEMPLATES / template).read_text(encoding="utf-8")) if template else ""
+        for path, template in _FILES.items()
+    }
+
+
+def write_project(directory: Path, files: dict[str, str]) -> None:
+    """Raises RuntimeConfigError if there is something in the directory, or it can't be written."""
+    try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise RuntimeConfigError(
+                f"{str(directory)!r} is not an empty directory",
+                fix="name a new one: nothing that exists is ever written over",
+            )
+        for path, text in files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"can't write to {str(directory)!r}: {error.strerror}",
+            fix="name a directory this user can write",
+        ) from error
+
+
+def _next_steps(directory: Path, package: str) -> list[str]:
+    """Commands that work as they are, also where our environment isn't the shell's own."""
+    beside = Path(sys.executable).with_name("perago")
+    perago = str(beside) if beside.exists() else "perago"
+    return [
+        f"cd {directory}",
+        f"{sys.executable} -m pytest",
+        f"{perago} run {package}.tasks --from data",
+        f"{perago} history",
+    ]

@@ -1,0 +1,83 @@
+"""What people call a repository or a commit, and which one they mean."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perago.errors import CommitNotFoundError, RepositoryNotFoundError, RuntimeConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from perago.model.commit import Commit
+    from perago.ports.store import Store
+
+_NAMED_CANDIDATES = 5
+
+repository_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--repository", "-r", help="The repository.  [default: the only one there is]"
+)
+
+
+def resolve_repository(store: Store, given: str | None) -> str:
+    """The one that was named, else the only one.
+
+    Raises RepositoryNotFoundError if there is none of that name, or none at all, and
+    RuntimeConfigError, listing them, if a name is needed.
+    """
+    known = store.repositories()
+    if given is not None and given not in known:
+        listed = f"name one of: {', '.join(known)}" if known else "make one with `perago import`"
+        raise RepositoryNotFoundError(f"the store has no repository {given!r}", fix=listed)
+    if given is not None:
+        return given
+    if not known:
+        raise RepositoryNotFoundError(
+            "the store has no repository yet",
+            fix="make one with `perago run` or `perago import`, or name another store by --home",
+        )
+    if len(known) > 1:
+        raise RuntimeConfigError(
+            f"the store has {len(known)} repositories: {', '.join(known)}",
+            fix=f"name one: --repository {known[0]}",
+        )
+    return known[0]
+
+
+def resolve_commit(store: Store, repository: str, ref: str) -> Commit:
+    """A branch's head, a commit by its id, or by a start of its id that no other commit has.
+
+    Raises CommitNotFoundError, naming the candidates if there are several.
+    """
+    try:
+        return store.get_commit(repository, ref)
+    except CommitNotFoundError:
+        if not re.fullmatch(r"[0-9a-f]{4,64}", ref):
+            raise
+    found = [commit for commit in _all_commits(store, repository) if commit.id.startswith(ref)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CommitNotFoundError(
+            f"repository {repository!r} has no branch and no commit {ref!r}",
+            fix="look for it in `perago history`",
+        )
+    named = ", ".join(commit.id for commit in found[:_NAMED_CANDIDATES])
+    raise CommitNotFoundError(
+        f"{len(found)} commits of {repository!r} start with {ref!r}: {named}",
+        fix="give more of the id",
+    )
+
+
+def _all_commits(store: Store, repository: str) -> Iterator[Commit]:
+    """Every commit that a branch leads to, once."""
+    seen: set[str] = set()
+    for branch in store.branches(repository):
+        for commit in store.history(repository, branch.name):
+            if commit.id in seen:
+                break
+            seen.add(commit.id)
+            yield commit

@@ -1,0 +1,203 @@
+"""``perago runs``: what ran, what is running, and what each attempt had to say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common
+from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.model.run import AttemptRecord, RunRecord
+    from perago.settings import Settings
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list."
+)
+@click.option("--logs", is_flag=True, help="With RUN: its steps, and what its tasks printed.")
+@common
+def command(
+    *, run: str | None, limit: int, logs: bool, speaker: Speaker, settings: Settings
+) -> None:
+    """List runs, newest first; with RUN, show its attempts.
+
+    RUN is a run's id, or a start of it that no other run has.
+
+    \b
+    JSON without RUN: {"runs": [{id, pipeline, target, repository, branch, status, held, reason,
+      output_ref, steps_done, steps_total, created_at, updated_at, seconds}]}
+    JSON with RUN: the same object, and "attempts": [{reference, task, task_id, retry, status,
+      worker, started_at, ended_at, seconds, reason, output_ref, result}]; with --logs also
+      "events": [one object per step] and "logs": [{reference, retry, path, bytes}].
+    "held" says whether a process is working on the run right now.
+    """
+    from perago.cli.opening import for_this_command
+    from perago.wiring import open_queue, system_clock
+    from perago.worker.pipeline_runner import is_held
+
+    if logs and run is None:
+        raise click.UsageError("--logs needs a RUN: 'perago runs RUN --logs'.")
+
+    def document(record: RunRecord) -> dict[str, object]:
+        held = record.status == "RUNNING" and is_held(settings, record.id)
+        return run_document(record, held=held, now=system_clock().now())
+
+    queue = for_this_command(open_queue(settings))
+    if run is None:
+        listed = [document(record) for record in queue.runs(limit=limit)]
+        speaker.say({"runs": listed}, lambda: _listing(listed))
+    else:
+        _show_one(speaker, settings, queue.find(run), document, with_logs=logs)
+
+
+def _show_one(
+    speaker: Speaker,
+    settings: Settings,
+    record: RunRecord,
+    document: Callable[[RunRecord], dict[str, object]],
+    *,
+    with_logs: bool,
+) -> None:
+    from perago.cli.run_logs import log_documents, read_events, show_logs
+
+    logs = settings.logs / record.id
+    shown = document(record) | {"attempts": [attempt_document(a) for a in record.attempts]}
+    if with_logs and speaker.as_json:
+        shown |= {"events": list(read_events(logs)), "logs": log_documents(logs, record)}
+    speaker.say(shown, lambda: _details(record, shown))
+    if with_logs and not speaker.as_json:
+        show_logs(logs, record)
+
+
+def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:
+    """One run as JSON."""
+    completed = {a.attempt.reference_task_name for a in record.attempts if a.status == "COMPLETED"}
+    end = now if record.status == "RUNNING" else record.updated_at
+    return {
+        "id": record.id,
+        "pipeline": record.plan.name,
+        "target": record.plan.target,
+        "repository": record.workspace.repository if record.workspace else None,
+        "branch": record.workspace.branch if record.workspace else None,
+        "status": record.status.value,
+        "held": held,
+        "reason": record.reason,
+        "output_ref": record.output_ref,
+        "steps_done": len(completed),
+        "steps_total": len(record.plan.steps),
+        "created_at": iso(record.created_at),
+        "updated_at": iso(record.updated_at),
+        "seconds": round(end - record.created_at, 3),
+    }
+
+
+def attempt_document(record: AttemptRecord) -> dict[str, object]:
+    """One attempt as JSON."""
+    attempt, workspace = record.attempt, record.output.get("workspace")
+    return {
+        "reference": attempt.reference_task_name,
+        "task": attempt.task_name,
+        "task_id": attempt.task_id,
+        "retry": attempt.retry_count,
+        "status": record.status.value,
+        "worker": record.worker_id,
+        "started_at": iso(record.started_at),
+        "ended_at": iso(record.ended_at),
+        "seconds": _seconds(record),
+        "reason": record.reason,
+        "output_ref": workspace["ref"] if isinstance(workspace, dict) else None,
+        "result": record.output.get("result"),
+    }
+
+
+def _seconds(record: AttemptRecord) -> float | None:
+    if record.started_at is None or record.ended_at is None:
+        return None
+    return round(record.ended_at - record.started_at, 3)
+
+
+def _listing(runs: list[dict[str, object]]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.tables import status, table
+
+    if not runs:
+        return Text("no runs yet: start one with `perago run module:pipeline`")
+    headings = ("run", "status", "steps", "pipeline", "branch", "started", "took")
+    rows = [
+        (
+            str(run["id"])[:RUN_LENGTH],
+            status(str(run["status"])),
+            f"{run['steps_done']}/{run['steps_total']}",
+            str(run["pipeline"]),
+            f"{run['repository']}/{run['branch']}" if run["repository"] else "",
+            ago(str(run["created_at"])),
+            duration(float(str(run["seconds"]))),
+        )
+        for run in runs
+    ]
+    abandoned = [Text(_no_runner(run), style="yellow") for run in runs if _is_abandoned(run)]
+    return Group(table(headings, rows, whole=3), *abandoned)
+
+
+def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.tables import status, table
+
+    lines: list[RenderableType] = [
+        Text.assemble(
+            ("run ", "dim"), record.id, "  ", status(record.status), f"  {record.plan.name}"
+        ),
+        Text(
+            f"{count(len(record.plan.steps), 'step')}, {run['steps_done']} done, "
+            f"{duration(float(str(run['seconds'])))}, started {moment(record.created_at)}"
+        ),
+    ]
+    if record.workspace:
+        where = f"{record.workspace.repository}/{record.workspace.branch}"
+        lines.append(Text(f"{where} from {record.workspace.ref} to {record.output_ref}"))
+    if record.reason:
+        lines.append(Text(record.reason, style="red" if record.status == "FAILED" else ""))
+    if _is_abandoned(run):
+        lines.append(Text(_no_runner(run), style="yellow"))
+    headings = ("step", "retry", "output ref", "status", "took", "started", "worker")
+    rows = [
+        (
+            a.attempt.reference_task_name,
+            str(a.attempt.retry_count),
+            str(attempt_document(a)["output_ref"] or "")[:COMMIT_LENGTH],
+            status(a.status),
+            duration(_seconds(a)),
+            moment(a.started_at).partition(" ")[2],
+            a.worker_id or "",
+        )
+        for a in record.attempts
+    ]
+    reasons = [
+        Text(f"{a.attempt.reference_task_name}, retry {a.attempt.retry_count}: {a.reason}")
+        for a in record.attempts
+        if a.reason
+    ]
+    return Group(*lines, table(headings, rows, whole=6), *reasons)
+
+
+def _is_abandoned(run: dict[str, object]) -> bool:
+    return run["status"] == "RUNNING" and not run["held"]
+
+
+def _no_runner(run: dict[str, object]) -> str:
+    name = str(run["id"])[:RUN_LENGTH]
+    return f"run {name} has no runner: resume with `perago run --resume {name}`"

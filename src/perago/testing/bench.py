@@ -1,0 +1,150 @@
+"""A store, a queue and a directory to work in: everything an attempt needs, in one process.
+
+The pieces are the embedded ones that ship, only without the waiting for the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from perago.adapters.embedded.queue import EmbeddedQueue
+from perago.adapters.embedded.store import EmbeddedStore
+from perago.adapters.local.engine import LocalEngine
+from perago.declare.pipeline import pipeline
+from perago.flow.lifecycle import run_attempt
+from perago.flow.runtime import Runtime
+from perago.model.workspace import WorkspaceRef
+from perago.ports.failpoints import NoFailpoints
+from perago.testing.clock import ManualClock
+from perago.testing.journal import RecordingJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from perago.declare.task import AnyTask
+    from perago.flow.runtime import RequestedLevel
+    from perago.model.attempt import Delivery
+    from perago.model.outcome import AttemptOutcome
+    from perago.model.run import RunPlan
+    from perago.ports.failpoints import Failpoints
+    from perago.ports.lease import Lease
+    from perago.ports.orchestrator import Orchestrator
+    from perago.ports.store import Store
+
+
+@dataclass
+class Bench:
+    """``semantics="lakefs"`` gives the store lakeFS's weaker branch updates."""
+
+    root: Path
+    semantics: Literal["atomic", "lakefs"] = "atomic"
+    repository: str = "bench"
+    branch: str = "main"
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.store = EmbeddedStore(
+            self.root / "store", clock=self.clock, semantics=self.semantics, durable=False
+        )
+        self.queue = EmbeddedQueue(self.root / "queue.db", clock=self.clock, durable=False)
+        self.attempts = self.root / "attempts"
+        self.store.create_repository(self.repository, default_branch=self.branch)
+
+    def close(self) -> None:
+        self.store.close()
+        self.queue.close()
+
+    # --- the store ------------------------------------------------------------------------------
+    @property
+    def head(self) -> str:
+        return self.store.head(self.repository, self.branch).id
+
+    def write(self, files: Mapping[str, bytes | str | None], *, branch: str | None = None) -> str:
+        """Commit files (None removes one) as somebody outside would; the new head's id."""
+        branch = branch or self.branch
+        for key, data in files.items():
+            if data is None:
+                self.store.delete_objects(self.repository, branch, [key])
+            else:
+                content = data.encode() if isinstance(data, str) else data
+                self.store.put_bytes(self.repository, branch, key, content)
+        commit = self.store.commit(self.repository, branch, message="outside", metadata={})
+        return commit.id
+
+    def read(self, ref: str | None = None) -> dict[str, bytes]:
+        """Every object of a commit, by default the branch's head."""
+        at = ref or self.branch
+        return {
+            entry.key: self.store.read_bytes(self.repository, at, entry.key)
+            for entry in self.store.list_objects(self.repository, at)
+        }
+
+    def history(self) -> list[str]:
+        """Commit ids of the branch, newest first."""
+        return [commit.id for commit in self.store.history(self.repository, self.branch)]
+
+    def staging_branches(self) -> list[str]:
+        return [
+            branch.name
+            for branch in self.store.branches(self.repository)
+            if branch.name != self.branch and branch.hidden
+        ]
+
+    def workspace(self, ref: str | None = None) -> WorkspaceRef:
+        return WorkspaceRef(
+            repository=self.repository,
+            branch=self.branch,
+            ref_type="commit",
+            ref=ref or self.head,
+        )
+
+    # --- runs -------------------------------------------------------------------------------------
+    def plan(
+        self, *tasks: AnyTask, params: Mapping[str, Mapping[str, object]] | None = None
+    ) -> RunPlan:
+        return pipeline("bench", list(tasks)).plan(params)
+
+    def start(
+        self,
+        *tasks: AnyTask,
+        params: Mapping[str, Mapping[str, object]] | None = None,
+        ref: str | None = None,
+    ) -> str:
+        """Schedule a chain of tasks from ``ref``, by default the branch's head; the run's id."""
+        plan = self.plan(*tasks, params=params)
+        uses_workspace = any(step.uses_workspace for step in plan.steps)
+        return self.queue.start(plan, self.workspace(ref) if uses_workspace else None)
+
+    def poll(self, *tasks: AnyTask, worker_id: str = "worker-1") -> Delivery:
+        """The next delivery of any of these tasks. Raises LookupError if none is due."""
+        for delivery in self.queue.poll([task.name for task in tasks], worker_id=worker_id):
+            return delivery
+        raise LookupError(f"nothing is due for {[task.name for task in tasks]}")
+
+    def runtime(
+        self,
+        *,
+        journal: RecordingJournal | None = None,
+        failpoints: Failpoints | None = None,
+        fence: RequestedLevel = "auto",
+        store: Store | None = None,
+        orchestrator: Orchestrator | None = None,
+    ) -> Runtime:
+        return Runtime(
+            store=store or self.store,
+            orchestrator=orchestrator or self.queue,
+            engines={"local": LocalEngine()},
+            clock=self.clock,
+            journal=journal or RecordingJournal(),
+            workspace_root=self.attempts,
+            fence=fence,
+            failpoints=failpoints or NoFailpoints(),
+        )
+
+    def attempt(
+        self, task: AnyTask, runtime: Runtime | None = None, *, lease: Lease | None = None
+    ) -> AttemptOutcome:
+        """Poll for the task and run that attempt here and now."""
+        return run_attempt(self.poll(task), task, runtime or self.runtime(), lease=lease)

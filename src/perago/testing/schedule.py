@@ -1,0 +1,293 @@
+"""Several attempts, interleaved by the test: each stops at every failpoint until it is let go.
+
+::
+
+    with Schedule(bench) as schedule:
+        zombie = schedule.deliver(task)
+        zombie.run_to("publish.decided")
+        ...                                # its lease runs out, a retry is delivered and finishes
+        zombie.finish()                    # and now its request arrives
+
+Every worker runs the real :func:`~perago.flow.lifecycle.run_attempt` in a thread of its own, and
+exactly one thread runs at any time: the test's, or the one it waits for. So an interleaving is a
+plain sequence of calls, and the same sequence always gives the same result.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from perago.errors import AnswerLostError
+from perago.flow.lifecycle import run_attempt
+from perago.model.attempt import Execution
+from perago.model.keys import MARKER_NAME
+from perago.testing.journal import RecordingJournal
+from perago.testing.ledger import Ledger, Movement, Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from perago.declare.task import AnyTask
+    from perago.flow.runtime import RequestedLevel
+    from perago.model.attempt import Attempt, Delivery
+    from perago.model.commit import Commit
+    from perago.model.outcome import AttemptOutcome
+    from perago.ports.orchestrator import Orchestrator
+    from perago.ports.store import Store
+    from perago.testing.bench import Bench
+
+_Answer = TypeVar("_Answer")
+
+STUCK_SECONDS = 120.0
+"""A step that takes longer hangs; the test then fails instead of hanging with it."""
+
+
+class Crashed(BaseException):
+    """Raised in a crashed worker's thread. Not an Exception: the dead don't handle errors."""
+
+
+class Schedule:
+    """The workers on one bench, and the ledger of what they did to its branch.
+
+    A context manager: :meth:`close` ends every worker, also when the test failed.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.ledger = Ledger()
+        self.workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def deliver(self, task: AnyTask, *, fence: RequestedLevel = "auto") -> Worker:
+        """Poll for the task and give it to a new worker, which hasn't begun yet.
+
+        Raises LookupError if no delivery of it is due.
+        """
+        return self.begin(self.bench.poll(task), task, fence=fence)
+
+    def begin(self, delivery: Delivery, task: AnyTask, *, fence: RequestedLevel = "auto") -> Worker:
+        """Give a delivery to a new worker, which hasn't begun yet."""
+        worker = Worker(self.bench, self.ledger, delivery, task, fence)
+        self.workers.append(worker)
+        return worker
+
+    def write(self, files: Mapping[str, bytes | str | None]) -> str:
+        """Commit files as somebody outside the protocol would; the new head's id."""
+        before = self.bench.head
+        after = self.bench.write(files)
+        self.ledger.entries.append(Movement(before, after, None))
+        return after
+
+    @property
+    def running(self) -> list[Worker]:
+        """Workers that have neither ended nor crashed, the longest there first."""
+        return [worker for worker in self.workers if not worker.ended]
+
+    def close(self) -> None:
+        """Crash whatever still runs. Afterwards no thread of this schedule is left."""
+        for worker in self.running:
+            worker.crash()
+
+
+class Worker:
+    """One execution of one delivery. ``at`` is the failpoint it stands at, None outside of any."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        ledger: Ledger,
+        delivery: Delivery,
+        task: AnyTask,
+        fence: RequestedLevel,
+    ) -> None:
+        self.delivery = delivery
+        self.task = task
+        self.execution = Execution.begin(delivery.attempt)
+        self.journal = RecordingJournal()
+        self.at: str | None = None
+        self.passed: list[str] = []
+        self.ended = False
+        self.crashed = False
+        self.outcome: AttemptOutcome | None = None
+        self._ledger = ledger
+        self._marker = bench.attempts / self.execution.directory_name / MARKER_NAME
+        self._runtime = bench.runtime(
+            journal=self.journal,
+            failpoints=self,
+            fence=fence,
+            store=cast("Store", _WatchedStore(bench, self, ledger)),
+            orchestrator=cast("Orchestrator", _Mortal(bench.queue, self)),
+        )
+        self._go = threading.Semaphore(0)
+        self._stopped = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._error: BaseException | None = None
+        self._lost_answer: bool | None = None
+        ledger.tasks[delivery.attempt.task_id] = task
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.delivery.attempt
+
+    # --- what a test does to it -----------------------------------------------------------------
+    def advance(self) -> str | None:
+        """Let it go on to its next failpoint, whose name is returned; None if it ended instead."""
+        if self.ended:
+            raise RuntimeError(f"worker {self.execution.id} has ended: it can't go on")
+        self._let_go()
+        if self._error is not None:
+            raise self._error
+        return self.at
+
+    def run_to(self, name: str) -> None:
+        """Let it go on to that failpoint. Raises AssertionError if it never gets there."""
+        while self.at != name:
+            if self.advance() is None:
+                raise AssertionError(
+                    f"the attempt ended ({self.outcome}) without reaching {name}: {self.passed}"
+                )
+
+    def finish(self) -> AttemptOutcome:
+        """Let it go on to its end."""
+        while not self.ended:
+            self.advance()
+        if self.outcome is None:
+            raise RuntimeError(f"worker {self.execution.id} crashed: it has no outcome")
+        return self.outcome
+
+    def crash(self) -> None:
+        """Kill it where it stands. It does nothing more, and its locks are free."""
+        if self.ended:
+            return
+        self.crashed = True
+        if self._thread.ident is not None:
+            self._let_go()
+        self.ended = True
+        _close_descriptors_of(self._marker)
+
+    def lose_answer(self, *, applied: bool) -> None:
+        """Lose the answer to its next branch update; the request arrives first, if ``applied``."""
+        self._lost_answer = applied
+
+    # --- what happens in its own thread ---------------------------------------------------------
+    def hit(self, name: str) -> None:
+        """The attempt's failpoints lead here."""
+        self.passed.append(name)
+        self.at = name
+        self._stopped.release()
+        self._go.acquire()
+        self.assert_alive()
+
+    def assert_alive(self) -> None:
+        """Raises Crashed."""
+        if self.crashed:
+            raise Crashed(self.execution.id)
+
+    def take_lost_answer(self) -> bool | None:
+        """What :meth:`lose_answer` asked for, once; None if the answer is to arrive."""
+        lost, self._lost_answer = self._lost_answer, None
+        return lost
+
+    def _let_go(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._go.release()
+        if not self._stopped.acquire(timeout=STUCK_SECONDS):
+            raise AssertionError(f"the attempt hangs after {self.at}")
+        if self.ended:
+            self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            self.outcome = run_attempt(
+                self.delivery, self.task, self._runtime, execution=self.execution
+            )
+            self._ledger.outcomes[self.execution.id] = self.outcome
+        except Crashed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
+            self._error = error
+        finally:
+            self.at = None
+            self.ended = True
+            self._stopped.release()
+
+
+class _Mortal:
+    """Passes calls on while its worker lives; afterwards nothing gets through."""
+
+    def __init__(self, target: object, worker: Worker) -> None:
+        self._target = target
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        member = getattr(self._target, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._worker.assert_alive()
+            return member(*arguments, **options)
+
+        return call
+
+
+class _WatchedStore(_Mortal):
+    """A worker's view of the store: what it sees of the branch and does to it is written down."""
+
+    def __init__(self, bench: Bench, worker: Worker, ledger: Ledger) -> None:
+        super().__init__(bench.store, worker)
+        self._bench = bench
+        self._entries = ledger.entries
+
+    def head(self, repository: str, branch: str) -> Commit:
+        self._worker.assert_alive()
+        found = self._bench.store.head(repository, branch)
+        self._entries.append(Sighting(found.id, self._worker.execution))
+        return found
+
+    def merge(self, *arguments: Any, **options: Any) -> Commit:
+        return self._move(lambda: self._bench.store.merge(*arguments, **options))
+
+    def relocate(self, *arguments: Any, **options: Any) -> None:
+        self._move(lambda: self._bench.store.relocate(*arguments, **options))
+
+    def _move(self, send: Callable[[], _Answer]) -> _Answer:
+        self._worker.assert_alive()
+        lost = self._worker.take_lost_answer()
+        if lost is False:
+            raise AnswerLostError("the connection broke: the request was lost")
+        before = self._bench.head
+        answer = send()
+        self._entries.append(Movement(before, self._bench.head, self._worker.execution))
+        if lost:
+            raise AnswerLostError("the connection broke: the answer was lost")
+        return answer
+
+
+def _close_descriptors_of(path: Path) -> None:
+    """What the kernel does for a process that dies: let go of its open files, and their locks."""
+    try:
+        wanted = path.stat()
+    except FileNotFoundError:
+        return
+    for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+        try:
+            found = os.fstat(descriptor)
+        except OSError:  # the listing's own descriptor
+            continue
+        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            os.close(descriptor)

@@ -1,0 +1,310 @@
+"""The publication protocol against a small model: any order of workers, deaths, time-outs, rivals.
+
+Real attempts run on the embedded store and queue, interleaved at their failpoints. The model is
+the branch as a stack of commits, with the few moves an attempt may make on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pydantic import BaseModel
+
+from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, task
+from perago.flow.recover import collect, leftovers
+from perago.model.attempt import TaskStatus
+from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
+from perago.testing import Bench
+from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, EVERY_STORE, accepted
+from perago.testing.schedule import Schedule
+
+LEASE, RETRY_DELAY = 60, 10
+CONTROLS = TaskControls(
+    retry=RetryPolicy(count=5, delay_seconds=RETRY_DELAY),
+    timeout=TimeoutPolicy(response_seconds=LEASE),
+)
+MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made below it
+SCRATCH = MEMORY if MEMORY.is_dir() else None
+INTERRUPTIONS = 3  # by people; more of them only stop every run from getting anywhere
+WINDOWS = (
+    "fence1.passed",
+    "fence2.passed",
+    "publish.head_read",
+    "publish.decided",
+    "publish.sent",
+    "report.ready",
+    "the end",
+)
+
+serial_numbers = itertools.count()
+places = st.sampled_from([None, *WINDOWS, "the end", "the end"])  # None: not begun
+picks = st.integers(min_value=0, max_value=10**6)
+
+
+class Params(BaseModel):
+    pass
+
+
+class Result(BaseModel):
+    pass
+
+
+# --- what a body may do: twins of one delivery may do different things ---------------------------
+
+
+def count_up(ws, step):
+    """Deterministic, as tasks should be: every execution on one input leaves the same bytes."""
+    counter = ws / f"{step}.count"
+    counter.write_text(str(int(counter.read_text()) + 1 if counter.exists() else 0))
+
+
+def write_own_file(ws, step):
+    (ws / f"{step}.{next(serial_numbers)}").write_text(step)
+
+
+def write_shared_file(ws, step):
+    (ws / "shared").write_text(f"{step} {next(serial_numbers)}")
+
+
+def write_nothing(ws, step):
+    pass
+
+
+def fail(ws, step):
+    raise TaskFailed("no luck")
+
+
+def give_up(ws, step):
+    raise TaskTerminalError("no use")
+
+
+WRITING = (count_up, write_own_file, write_shared_file)
+ENDING_WELL = (*WRITING, write_nothing)
+
+
+def declare(step, act):
+    def body(ws: Path, params: Params) -> Result:
+        act(ws, step)
+        return Result()
+
+    return task(
+        name=step, owner_email="data@example.com", workspace=WorkspaceSpec(), controls=CONTROLS
+    )(body)
+
+
+STEPS = ("one", "two", "three")
+TASKS = {(step, act): declare(step, act) for step in STEPS for act in (*ENDING_WELL, fail, give_up)}
+PIPELINE = [TASKS[step, count_up] for step in STEPS]
+# What moves the branch is what there is to test: failures only make way for the next attempt.
+acts = st.sampled_from([*ENDING_WELL * 4, fail, give_up])
+
+
+class BranchModel:
+    """The branch as a stack of commits, and who put each there.
+
+    Standing on its input A, an attempt may push one commit onto A, put one in the place of the
+    only commit on top of A, or take that one away. Nobody takes away what was accepted.
+    """
+
+    def __init__(self, root):
+        self.stack = [root]
+        self.author = {}
+
+    def apply(self, movement, input_ref, accepted_refs):
+        assert movement.before == self.stack[-1]
+        if movement.execution is None:
+            self.stack.append(movement.after)
+            return
+        assert input_ref in self.stack[-2:], "it moved a branch that isn't where it started"
+        if self.stack[-1] != input_ref:
+            replaced = self.stack.pop()
+            assert replaced not in accepted_refs, "it took away what was accepted"
+            assert self.author.get(replaced) != movement.execution.attempt, "it replaced its twin"
+        if movement.after != input_ref:
+            self.stack.append(movement.after)
+            self.author[movement.after] = movement.execution.attempt
+
+    def lets_publish(self, attempt, input_ref):
+        """Whether an attempt that is current and alone may publish."""
+        if self.stack[-1] == input_ref:
+            return True
+        return input_ref in self.stack[-2:] and self.author.get(self.stack[-1]) != attempt
+
+
+class ProtocolMachine(RuleBasedStateMachine):
+    semantics = "atomic"
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory(dir=SCRATCH)
+        self.bench = Bench(Path(self.directory.name), semantics=self.semantics)
+        self.schedule = Schedule(self.bench)
+        self.model = BranchModel(self.bench.head)
+        self.modelled = 0
+        self.acts = {}
+        self.run_id = None
+        self.interruptions = 0
+        self.disturbed = False
+
+    def teardown(self):
+        try:
+            for worker in self.schedule.running:
+                worker.finish()
+                self.promises_hold()
+            self.collect_leftovers()
+            for holds in AT_THE_END:
+                holds(self.schedule)
+        finally:
+            self.schedule.close()
+            self.bench.close()
+            self.directory.cleanup()
+
+    # --- people ------------------------------------------------------------------------------
+
+    @initialize(length=st.integers(min_value=2, max_value=3))
+    def start_the_first_run(self, length):
+        self.run_id = self.bench.start(*PIPELINE[:length])
+
+    @precondition(lambda self: not self.active or self.interruptions < INTERRUPTIONS)
+    @rule(length=st.integers(min_value=2, max_value=3))
+    def start_again_from_the_head(self, length):
+        if self.active:
+            self.interruptions += 1
+            self.bench.queue.cancel(self.run_id, "a person wanted it")
+        self.run_id = self.bench.start(*PIPELINE[:length])
+
+    @precondition(lambda self: self.interruptions < INTERRUPTIONS)
+    @rule()
+    def somebody_outside_writes(self):
+        self.disturbed |= bool(self.schedule.running)
+        self.interruptions += 1
+        self.schedule.write({"outside": str(next(serial_numbers))})
+
+    # --- the orchestrator --------------------------------------------------------------------
+
+    @precondition(lambda self: self.active)
+    @rule(act=acts, place=places)
+    def deliver(self, act, place):
+        self.begin_what_is_due(act, place)
+
+    @precondition(lambda self: self.active and self.schedule.running)
+    @rule(act=acts, place=places)
+    def leases_run_out_and_a_retry_begins(self, act, place):
+        self.bench.clock.advance(LEASE + 1)
+        self.bench.queue.sweep()
+        self.begin_what_is_due(act, place)
+
+    @precondition(lambda self: self.active and self.schedule.running)
+    @rule(pick=picks, act=acts, place=places)
+    def deliver_a_second_time(self, pick, act, place):
+        self.bench.queue.requeue(self.pick(pick).attempt)
+        self.begin_what_is_due(act, place)
+
+    # --- workers -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.schedule.running)
+    @rule(pick=picks, place=st.sampled_from(["the next", *WINDOWS]))
+    def advance(self, pick, place):
+        worker = self.pick(pick)
+        worker.advance()
+        if place != "the next":
+            go_to(worker, place)
+
+    @precondition(lambda self: self.schedule.running)
+    @rule(pick=picks)
+    def finish(self, pick):
+        worker = self.pick(pick)
+        if "fence1.passed" in worker.passed:
+            worker.finish()
+            return
+        attempt, act = worker.attempt, self.acts[worker.execution.id]
+        current = self.bench.queue.reload(attempt).status is TaskStatus.IN_PROGRESS
+        permitted = self.model.lets_publish(attempt, input_of(worker))
+        outcome = worker.finish()
+        assert outcome.report.completed == (current and permitted and act in ENDING_WELL)
+        assert outcome.accepted is current
+        if outcome.report.completed:
+            assert outcome.published.ref == self.bench.head
+            assert (outcome.published.ref != input_of(worker)) == (act in WRITING)
+
+    @precondition(lambda self: self.schedule.running)
+    @rule(pick=picks, collected=st.booleans())
+    def crash(self, pick, collected):
+        self.pick(pick).crash()
+        if collected:
+            self.collect_leftovers()
+
+    @precondition(lambda self: self.schedule.running)
+    @rule(pick=picks, applied=st.booleans())
+    def lose_an_answer(self, pick, applied):
+        worker = self.pick(pick)
+        worker.lose_answer(applied=applied)
+        worker.finish()
+
+    # --- what always holds -------------------------------------------------------------------
+
+    @invariant()
+    def promises_hold(self):
+        for holds in ATOMIC_STORE:
+            holds(self.schedule)
+
+    @invariant()
+    def the_branch_is_as_modelled(self):
+        inputs = {worker.execution.id: input_of(worker) for worker in self.schedule.workers}
+        accepted_refs = {ref for _, ref in accepted(self.bench)}
+        movements = self.schedule.ledger.movements
+        for movement in movements[self.modelled :]:
+            input_ref = inputs[movement.execution.id] if movement.execution else None
+            self.model.apply(movement, input_ref, accepted_refs)
+        self.modelled = len(movements)
+        assert self.bench.history()[::-1] == self.model.stack
+
+    # --- steps of the above ------------------------------------------------------------------
+
+    @property
+    def active(self):
+        return self.run_id is not None and self.bench.queue.get(self.run_id).status.is_active
+
+    def begin_what_is_due(self, act, place):
+        self.bench.clock.advance(RETRY_DELAY)
+        try:
+            delivery = self.bench.poll(*PIPELINE)
+        except LookupError:
+            return
+        self.disturbed |= bool(self.schedule.running)
+        worker = self.schedule.begin(delivery, TASKS[delivery.attempt.task_name, act])
+        self.acts[worker.execution.id] = act
+        go_to(worker, place)
+
+    def collect_leftovers(self):
+        for leftover in leftovers(self.bench.attempts):
+            collect(self.bench.store, leftover)
+
+    def pick(self, number):
+        running = self.schedule.running
+        return running[number % len(running)]
+
+
+def go_to(worker, place):
+    """Let it go on to that failpoint, or to its end if that isn't on its way."""
+    while worker.at != place and not worker.ended:
+        worker.advance()
+
+
+def input_of(worker):
+    return worker.delivery.input["workspace"]["ref"]
+
+
+TestAtomicStore = ProtocolMachine.TestCase
+TestAtomicStore.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
