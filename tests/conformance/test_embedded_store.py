@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.testing.conformance.store import StoreConformance
+from perago.testing.conformance.store import (
+    ConditionalUpdates,
+    StoreConformance,
+    UnconditionalUpdates,
+)
 
 
-class TestEmbeddedStore(StoreConformance):
+class TestEmbeddedStore(StoreConformance, ConditionalUpdates):
     @pytest.fixture
     def store(self, tmp_path):
         store = EmbeddedStore(tmp_path / "store", durable=False)
@@ -16,7 +20,7 @@ class TestEmbeddedStore(StoreConformance):
         store.close()
 
 
-class TestEmbeddedStoreWithLakefsSemantics(StoreConformance):
+class TestEmbeddedStoreWithLakefsSemantics(StoreConformance, UnconditionalUpdates):
     atomic = False
 
     @pytest.fixture

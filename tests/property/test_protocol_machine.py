@@ -20,7 +20,7 @@ from perago.flow.recover import collect, leftovers
 from perago.model.attempt import TaskStatus
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.testing import Bench
-from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, EVERY_STORE, accepted
+from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, accepted
 from perago.testing.schedule import Schedule
 
 LEASE, RETRY_DELAY = 60, 10

@@ -17,6 +17,7 @@ from perago.errors import (
     TaskFailed,
     TaskInputError,
     TaskTerminalError,
+    WorkspaceError,
 )
 from perago.flow.directory import AttemptDirectory
 from perago.flow.fences import (
@@ -30,6 +31,7 @@ from perago.flow.report import body_error, completed, failed, hand_in
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
 from perago.model.attempt import Execution
+from perago.model.changes import ChangeSet
 from perago.model.outcome import AttemptOutcome, Published, PublishPath
 from perago.ports.lease import NoLease
 
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
-    from perago.model.changes import ChangeSet
     from perago.model.outcome import PublishLevel
     from perago.model.workspace import WorkspaceRef
+    from perago.ports.engine import OpenWorkspace
     from perago.ports.lease import Lease
 
 
@@ -133,7 +135,7 @@ class _Attempt:
 
         with steps.step("post", then="post.checked") as note:
             result = self.task.dump_result(value)
-            changes = opened.scan()
+            changes = self._scan(opened)
             self.changed = tuple(changes.keys)
             check(spec.post, opened.files, "post")
             note(guardrails=len(spec.post), files=len(opened.files), changed=len(self.changed))
@@ -181,6 +183,17 @@ class _Attempt:
                     level=level, path=published.path, ref=published.ref, replaced=published.replaced
                 )
         return published
+
+    def _scan(self, opened: OpenWorkspace) -> ChangeSet:
+        try:
+            return opened.scan()
+        except WorkspaceError as error:
+            spec = self.task.workspace
+            if spec is None or not spec.read_only or spec.post:
+                raise
+            # What can't be stored is no harm where nothing will be, unless a check has to see it.
+            self.runtime.journal.event("read_only.discarded", warning=error.message)
+            return ChangeSet()
 
     def _leave_unpublished(self, workspace: WorkspaceRef, changes: ChangeSet) -> Published:
         if changes:

@@ -70,7 +70,7 @@ class Store(Protocol):
 
     # --- objects -------------------------------------------------------------------------------
     def list_objects(self, repository: str, ref: str, *, prefix: str = "") -> Iterator[ObjectEntry]:
-        """Objects whose key starts with ``prefix``, in key order; a branch's uncommitted ones too."""
+        """Objects whose key starts with ``prefix``, by key; a branch's uncommitted ones too."""
         ...
 
     def download(

@@ -52,15 +52,15 @@ def send_output_to(path: Path) -> None:
 
     Needs nothing of the streams there were: a body may have closed them, or the descriptors below.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for number in (1, 2):
         if number != descriptor:
             os.dup2(descriptor, number)
     if descriptor not in (1, 2):
         os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):  # only now: there may have been nothing to write to
+        with suppress(OSError, ValueError):
+            stream.flush()
     sys.stdout, sys.stderr = (
         open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 - they stay open
         for number in (1, 2)

@@ -34,9 +34,7 @@ def hold(step: str) -> None:
         time.sleep(600)
 
 
-@task(
-    name="chain.grow", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE
-)
+@task(name="chain.grow", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE)
 def grow(ws: Path, params: Params) -> Counted:
     hold("grow")
     (ws / "a.txt").write_text("a grew\n" * params.times)
@@ -44,17 +42,13 @@ def grow(ws: Path, params: Params) -> Counted:
     return Counted(letters=len("a grew\n") * params.times)
 
 
-@task(
-    name="chain.look", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE
-)
+@task(name="chain.look", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE)
 def look(ws: Path, params: Params) -> Counted:
     hold("look")
     return Counted(letters=len((ws / "a.txt").read_text()) * params.times)
 
 
-@task(
-    name="chain.prune", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE
-)
+@task(name="chain.prune", owner_email="d@example.com", workspace=WorkspaceSpec(), controls=AT_ONCE)
 def prune(ws: Path, params: Params) -> Counted:
     hold("prune")
     (ws / "b.txt").unlink()
@@ -62,4 +56,6 @@ def prune(ws: Path, params: Params) -> Counted:
     return Counted(letters=0)
 
 
-chain = pipeline("chain", [grow.with_params(times=3), look, prune.with_params(times=look.result.letters)])
+chain = pipeline(
+    "chain", [grow.with_params(times=3), look, prune.with_params(times=look.result.letters)]
+)

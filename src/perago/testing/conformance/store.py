@@ -2,7 +2,7 @@
 
 ::
 
-    class TestMyStore(StoreConformance):
+    class TestMyStore(StoreConformance, UnconditionalUpdates):
         atomic = False  # what atomicity() is expected to say
 
         @pytest.fixture
@@ -105,6 +105,10 @@ class Bench:
         wanted = [Download(entry, self._directory / uuid.uuid4().hex) for entry in entries]
         self.store.download(self.repository, ref, wanted)
         return {item.entry.key: item.path.read_bytes() for item in wanted}
+
+
+def _relocate(bench: Bench, to: str, *, expected_head: str | None = None) -> None:
+    bench.store.relocate(bench.repository, "main", to, expected_head=expected_head)
 
 
 class StoreConformance:
@@ -450,8 +454,37 @@ class StoreConformance:
                 bench.repository, bench.root.id, "gone", expected_head=None, message="", metadata={}
             )
 
+    # --- relocating ----------------------------------------------------------------------------
+
+    def test_a_relocated_branch_has_the_history_of_its_new_head_only(self, bench: Bench) -> None:
+        staged = bench.staged({"a": b"1"})
+        bench.commit("main", {"abandoned": b"2"})
+        _relocate(bench, staged.id)
+        ids = [commit.id for commit in bench.store.history(bench.repository, "main")]
+        assert ids == [staged.id, bench.root.id]
+        assert bench.content("main") == {"a": b"1"}
+
+    def test_uncommitted_objects_stay_on_top_of_a_relocated_branch(self, bench: Bench) -> None:
+        staged = bench.staged({"a": b"1"})
+        bench.put("main", {"dirt": b"?"})
+        _relocate(bench, staged.id)
+        assert bench.keys("main") == ["a", "dirt"]
+        assert bench.store.uncommitted(bench.repository, "main") == ["dirt"]
+
+    def test_a_relocation_to_an_unknown_commit_or_of_an_unknown_branch_is_refused(
+        self, bench: Bench
+    ) -> None:
+        with pytest.raises(CommitNotFoundError):
+            _relocate(bench, NOWHERE)
+        with pytest.raises(BranchNotFoundError):
+            bench.store.relocate(bench.repository, "gone", bench.root.id, expected_head=None)
+        assert bench.head == bench.root
+
+
+class ConditionalUpdates:
+    """For stores that compare and swap: mix it in beside :class:`StoreConformance`."""
+
     def test_a_conditional_merge_is_applied_only_onto_the_expected_head(self, bench: Bench) -> None:
-        self._needs_conditions()
         staged = bench.staged({"a": b"1"})
         other = bench.commit("main", {"b": b"2"})
         with pytest.raises(HeadMovedError):
@@ -460,7 +493,6 @@ class StoreConformance:
         assert bench.merge(staged.id, expected_head=other.id).is_only_child_of(other.id)
 
     def test_of_many_conditional_merges_onto_one_head_one_is_applied(self, bench: Bench) -> None:
-        self._needs_conditions()
         staged = [bench.staged({f"file-{n}": b"1"}) for n in range(4)]
 
         def merge(commit: Commit) -> bool:
@@ -474,60 +506,25 @@ class StoreConformance:
             assert sum(pool.map(merge, staged)) == 1
         assert bench.head.is_only_child_of(bench.root.id)
 
+    def test_a_conditional_relocation_is_applied_only_from_the_expected_head(
+        self, bench: Bench
+    ) -> None:
+        staged = bench.staged({"a": b"1"})
+        other = bench.commit("main", {"b": b"2"})
+        with pytest.raises(HeadMovedError):
+            _relocate(bench, staged.id, expected_head=bench.root.id)
+        assert bench.head == other
+        _relocate(bench, staged.id, expected_head=other.id)
+        assert bench.head == staged
+
+
+class UnconditionalUpdates:
+    """For stores that can't: mix it in beside :class:`StoreConformance`."""
+
     def test_a_condition_the_store_cannot_keep_is_refused_not_ignored(self, bench: Bench) -> None:
-        if self.atomic:
-            pytest.skip("this store keeps conditions")
         staged = bench.staged({"a": b"1"})
         with pytest.raises(StoreRefusedError):
             bench.merge(staged.id, expected_head=bench.root.id)
         with pytest.raises(StoreRefusedError):
-            self._relocate(bench, staged.id, expected_head=bench.root.id)
+            _relocate(bench, staged.id, expected_head=bench.root.id)
         assert bench.head == bench.root
-
-    # --- relocating ----------------------------------------------------------------------------
-
-    def test_a_relocated_branch_has_the_history_of_its_new_head_only(self, bench: Bench) -> None:
-        staged = bench.staged({"a": b"1"})
-        bench.commit("main", {"abandoned": b"2"})
-        self._relocate(bench, staged.id)
-        ids = [commit.id for commit in bench.store.history(bench.repository, "main")]
-        assert ids == [staged.id, bench.root.id]
-        assert bench.content("main") == {"a": b"1"}
-
-    def test_uncommitted_objects_stay_on_top_of_a_relocated_branch(self, bench: Bench) -> None:
-        staged = bench.staged({"a": b"1"})
-        bench.put("main", {"dirt": b"?"})
-        self._relocate(bench, staged.id)
-        assert bench.keys("main") == ["a", "dirt"]
-        assert bench.store.uncommitted(bench.repository, "main") == ["dirt"]
-
-    def test_a_relocation_to_an_unknown_commit_or_of_an_unknown_branch_is_refused(
-        self, bench: Bench
-    ) -> None:
-        with pytest.raises(CommitNotFoundError):
-            self._relocate(bench, NOWHERE)
-        with pytest.raises(BranchNotFoundError):
-            bench.store.relocate(bench.repository, "gone", bench.root.id, expected_head=None)
-        assert bench.head == bench.root
-
-    def test_a_conditional_relocation_is_applied_only_from_the_expected_head(
-        self, bench: Bench
-    ) -> None:
-        self._needs_conditions()
-        staged = bench.staged({"a": b"1"})
-        other = bench.commit("main", {"b": b"2"})
-        with pytest.raises(HeadMovedError):
-            self._relocate(bench, staged.id, expected_head=bench.root.id)
-        assert bench.head == other
-        self._relocate(bench, staged.id, expected_head=other.id)
-        assert bench.head == staged
-
-    # --- what the subclass can't do --------------------------------------------------------------
-
-    def _needs_conditions(self) -> None:
-        if not self.atomic:
-            pytest.skip("this store can't compare and swap")
-
-    @staticmethod
-    def _relocate(bench: Bench, to: str, *, expected_head: str | None = None) -> None:
-        bench.store.relocate(bench.repository, "main", to, expected_head=expected_head)
