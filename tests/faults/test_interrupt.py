@@ -81,12 +81,11 @@ def test_a_publication_under_way_is_finished_first(failpoint, chain, until):
 def test_pressing_it_again_breaks_off_a_publication_that_takes_too_long(chain, until):
     runner = started(chain, until, failpoints="publish.done=delay:600", after="publish")
 
-    def pressed_until_it_ends():
-        if runner.poll() is None:
-            press_ctrl_c(runner)
-        return runner.poll() is not None
+    def paused_by_pressing():
+        press_ctrl_c(runner)
+        return chain.only_run.status == "PAUSED"
 
-    until(pressed_until_it_ends, "the runner to give up its publication")
+    until(paused_by_pressing, "the runner to give up its publication")
     assert_paused(chain, runner)
     assert chain.published() == [None, None, "chain_grow"]  # abandoned: nobody accepted it
     assert chain.only_run.attempts[0].status != "COMPLETED"

@@ -15,7 +15,7 @@ from perago.wiring import build_runtime
 @pytest.mark.parametrize("first_back", ["executor", "runner"])
 @pytest.mark.parametrize("failpoint", ["staging.uploaded", "fence2.passed", "publish.decided"])
 def test_it_is_refused_and_the_branch_keeps_the_retry(
-    failpoint, first_back, project, load_module, monkeypatch, until, is_stopped
+    *, failpoint, first_back, project, load_module, monkeypatch, until, is_stopped
 ):
     project.add("zombie")
     seed = project.seed()

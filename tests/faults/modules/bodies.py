@@ -106,9 +106,9 @@ def elsewhere():
 
 
 def nowhere():
-    directory = tempfile.mkdtemp()
+    directory = Path(tempfile.mkdtemp())
     os.chdir(directory)
-    os.rmdir(directory)
+    directory.rmdir()
 
 
 def lingering_thread():
@@ -188,8 +188,28 @@ def each_followed_by_another(ways):
     return pipeline("chain", [step for pair in steps for step in pair])
 
 
-FAILING = ["exit_hard", "exit_soft", "segfault", "killed", "interrupted", "out_of_memory", "removes_its_workspace"]
-HARMLESS = ["lingering_child", "forked_child", "escaping_fork", "much_output", "binary_output", "elsewhere", "nowhere", "lingering_thread", "changes_environment", "closes_descriptors", "closes_streams"]
+FAILING = [
+    "exit_hard",
+    "exit_soft",
+    "segfault",
+    "killed",
+    "interrupted",
+    "out_of_memory",
+    "removes_its_workspace",
+]
+HARMLESS = [
+    "lingering_child",
+    "forked_child",
+    "escaping_fork",
+    "much_output",
+    "binary_output",
+    "elsewhere",
+    "nowhere",
+    "lingering_thread",
+    "changes_environment",
+    "closes_descriptors",
+    "closes_streams",
+]
 
 failing = each_followed_by_another(FAILING)
 harmless = each_followed_by_another(HARMLESS)
