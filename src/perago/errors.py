@@ -22,9 +22,10 @@
     ├── FenceError                 this attempt may not publish
     │   ├── StaleAttemptError          the orchestrator no longer counts on it
     │   ├── PublishFenceError          the branch is not where the attempt started from
-    │   │   └── WrongLandingError          a merge landed on somebody else's commit
     │   └── LeaseTooShortError         too little of the lease is left to publish within
-    ├── PublishUnknownError        the answer was lost and can't be read back: look, then go on
+    ├── UnsettledPublishError      the branch may have changed: look at it, then go on
+    │   ├── WrongLandingError          a merge landed on somebody else's commit
+    │   └── PublishUnknownError        the answer was lost and can't be read back
     ├── StoreError                 the versioned store
     │   ├── RepositoryNotFoundError, BranchNotFoundError, CommitNotFoundError
     │   ├── RepositoryExistsError, BranchExistsError
@@ -193,19 +194,25 @@ class PublishFenceError(FenceError):
     code = "publish_fence"
 
 
-class WrongLandingError(PublishFenceError):
-    """A merge was applied, but not as the direct successor of the input commit."""
-
-    code = "wrong_landing"
-
-
 class LeaseTooShortError(FenceError):
     """What is left of the lease doesn't cover the publish budget."""
 
     code = "lease_too_short"
 
 
-class PublishUnknownError(PeragoError):
+class UnsettledPublishError(PeragoError):
+    """A publication failed in a way that may have changed the branch."""
+
+    code = "unsettled_publish"
+
+
+class WrongLandingError(UnsettledPublishError):
+    """A merge was applied, but not as the direct successor of the input commit."""
+
+    code = "wrong_landing"
+
+
+class PublishUnknownError(UnsettledPublishError):
     """A publication's answer was lost and the branch doesn't tell whether it happened."""
 
     code = "publish_unknown"

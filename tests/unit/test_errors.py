@@ -31,6 +31,7 @@ CODES = {
     "fence": "FenceError",
     "stale_attempt": "StaleAttemptError",
     "publish_fence": "PublishFenceError",
+    "unsettled_publish": "UnsettledPublishError",
     "wrong_landing": "WrongLandingError",
     "lease_too_short": "LeaseTooShortError",
     "publish_unknown": "PublishUnknownError",

@@ -37,8 +37,8 @@ EXIT_CODES = {
         ),
     ),
     5: (
-        "the store or the queue: corrupt, full, unavailable, or an unknown outcome",
-        (errors.StoreError, errors.OrchestratorError, errors.PublishUnknownError),
+        "the store or the queue: corrupt, full, unavailable, or a publication to look into",
+        (errors.StoreError, errors.OrchestratorError, errors.UnsettledPublishError),
     ),
     1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
     70: ("a bug in Perago", (Exception,)),

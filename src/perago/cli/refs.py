@@ -50,8 +50,11 @@ def resolve_repository(store: Store, given: str | None) -> str:
 def resolve_commit(store: Store, repository: str, ref: str) -> Commit:
     """A branch's head, a commit by its id, or by a start of its id that no other commit has.
 
-    Raises CommitNotFoundError, naming the candidates if there are several.
+    ``REF~N`` is the commit N steps before, ``REF~`` the one before. Raises CommitNotFoundError,
+    naming the candidates if there are several.
     """
+    if before := re.fullmatch(r"(.+)~(\d*)", ref):
+        return _ancestor(store, repository, before[1], int(before[2] or 1))
     try:
         return store.get_commit(repository, ref)
     except CommitNotFoundError:
@@ -70,6 +73,17 @@ def resolve_commit(store: Store, repository: str, ref: str) -> Commit:
         f"{len(found)} commits of {repository!r} start with {ref!r}: {named}",
         fix="give more of the id",
     )
+
+
+def _ancestor(store: Store, repository: str, ref: str, steps: int) -> Commit:
+    start = resolve_commit(store, repository, ref)
+    *_, (reached, commit) = enumerate(store.history(repository, start.id, limit=steps + 1))
+    if reached < steps:
+        raise CommitNotFoundError(
+            f"{ref!r} has {reached} commits before it, not {steps}",
+            fix="look for it in `perago history`",
+        )
+    return commit
 
 
 def _all_commits(store: Store, repository: str) -> Iterator[Commit]:

@@ -171,6 +171,8 @@ def exit_code(record: RunRecord) -> int:
 
 
 def as_json(record: RunRecord) -> dict[str, object]:
+    from perago.cli.phrasing import iso
+
     return {
         "run": record.id,
         "pipeline": record.plan.name,
@@ -187,8 +189,8 @@ def as_json(record: RunRecord) -> dict[str, object]:
                 "retry": a.attempt.retry_count,
                 "status": a.status,
                 "reason": a.reason,
-                "started_at": a.started_at,
-                "ended_at": a.ended_at,
+                "started_at": iso(a.started_at),
+                "ended_at": iso(a.ended_at),
                 "output": a.output or None,
             }
             for a in record.attempts
@@ -207,6 +209,17 @@ def summary(record: RunRecord) -> RenderableType:
     lines.append(Text.assemble(("run ", "dim"), record.id, "  ", (record.status, style)))
     if record.reason:
         lines.append(Text(f"  {record.reason}"))
-    if record.status.is_active or record.status in ("FAILED", "TIMED_OUT"):
-        lines.append(Text(f"  go on with: perago run --resume {record.id}", style="bold"))
+    if way_on := _way_on(record):
+        lines.append(Text(f"  {way_on}", style="bold"))
     return Group(*lines)
+
+
+def _way_on(record: RunRecord) -> str | None:
+    from perago.model.attempt import TaskStatus
+    from perago.model.run import RunStatus
+
+    if record.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
+        return None
+    if record.attempts[-1].status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
+        return "a retry can't help: mend the input, then start again with --from-head"
+    return f"go on with: perago run --resume {record.id}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
 from perago.model.attempt import TaskStatus
+from perago.model.commit import IMPORT_KEY
 from perago.model.outcome import PublishLevel
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def reason_not_to_replace(
             f"it was published by another execution of this same delivery "
             f"({theirs.get('perago.execution_id')}), which may still be accepted"
         )
+    if IMPORT_KEY in theirs:
+        return "a person imported it"
     if touches_actions:
         return "it changes the repository's own actions"
     if left := list(uncommitted):

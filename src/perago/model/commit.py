@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 ACTIONS_PREFIX = "_lakefs_actions/"
 """Where a repository keeps its server-side hooks; never part of a workspace."""
 
+IMPORT_KEY = "perago.import"
+"""Metadata of a commit that a person made by importing files, and of no other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from perago.model.attempt import TaskStatus
+from perago.model.workspace import WorkspaceRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,10 +92,15 @@ def one_effective_publication(schedule: Schedule) -> None:
 
 
 def nothing_accepted_is_lost(schedule: Schedule) -> None:
-    """Every accepted output ref is the branch's head or an ancestor of it."""
+    """Every commit published by an accepted attempt is the branch's head or an ancestor of it.
+
+    An accepted attempt that changed nothing published nothing: it stands on its input, which is
+    protected if it was accepted itself. An unaccepted commit that a new run was started from isn't:
+    a straggler of the run before may still take its own chain's abandoned head back.
+    """
     bench = schedule.bench
     history = set(bench.history())
-    for record, ref in accepted(bench):
+    for ref, record in accepted_publications(bench).items():
         if ref not in history:
             raise InvariantViolated(
                 f"{record.attempt} was accepted with {ref}, which {bench.head} doesn't descend from"
@@ -144,6 +150,15 @@ def accepted(bench: Bench) -> Iterator[tuple[AttemptRecord, str]]:
             workspace = record.output.get("workspace")
             if record.status is TaskStatus.COMPLETED and isinstance(workspace, dict):
                 yield record, str(workspace["ref"])
+
+
+def accepted_publications(bench: Bench) -> dict[str, AttemptRecord]:
+    """The commits that accepted attempts added, each with its attempt."""
+    return {
+        ref: record
+        for record, ref in accepted(bench)
+        if ref != WorkspaceRef.model_validate(record.input["workspace"]).ref
+    }
 
 
 def step_of(attempt: Attempt) -> Step:

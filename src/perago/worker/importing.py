@@ -13,7 +13,7 @@ from perago.errors import (
     WrongLandingError,
 )
 from perago.model.attempt import STAGING_PREFIX
-from perago.model.commit import ACTIONS_PREFIX
+from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.keys import key_prefix, problem_with
 from perago.wiring import files_of
 from perago.worker.branches import head_or_new
@@ -59,7 +59,7 @@ def import_directory(
         if not store.uncommitted(repository, staging, limit=1):
             return None
         words = message or f"import of {directory.resolve().name or 'a directory'}"
-        metadata = {"perago.import": staging.rpartition("-")[2], "perago.input_ref": head.id}
+        metadata = {IMPORT_KEY: staging.rpartition("-")[2], "perago.input_ref": head.id}
         staged = store.commit(repository, staging, message=words, metadata=metadata)
         if before_publishing is not None:
             before_publishing()

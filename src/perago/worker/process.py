@@ -61,9 +61,7 @@ class ExecutorProcess:
             return None
         if code >= 0:
             return f"exited with code {code}"
-        name = signal.Signals(-code).name
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"was ended by {name}{hint}"
+        return f"was ended by {signal.Signals(-code).name}"
 
     def end(self) -> None:
         """Stop it and every process it started; returns when it is gone."""

@@ -233,7 +233,8 @@ class Supervisor:
             return
         error = ExecutorLostError(
             f"the process running {work.attempt.task_name} {death}"
-            + (f" during {work.step!r}" if work.step else ""),
+            + (f" during {work.step!r}" if work.step else "")
+            + (" (out of memory?)" if "SIGKILL" in death and work.step == "body" else ""),
             fix=f"`perago runs {work.attempt.workflow_instance_id} --logs` shows what it printed",
         )
         report = failed(error)

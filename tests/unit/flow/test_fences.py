@@ -123,6 +123,10 @@ def test_a_publication_of_this_delivery_without_an_execution_id_may_not():
     assert "another execution" in reason(metadata)
 
 
+def test_what_a_person_imported_may_not():
+    assert "person" in reason({"perago.import": "1"})
+
+
 def test_a_head_that_touches_actions_may_not():
     assert "actions" in reason({}, touches_actions=True)
 
