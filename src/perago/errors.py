@@ -42,8 +42,7 @@
     └── RunError                   a pipeline run
         ├── RunNotFoundError
         ├── BranchBusyError            another active run writes this branch
-        ├── RunBusyError               another process is working on this run
-        └── RunFailedError             the run ended without completing
+        └── RunBusyError               another process is working on this run
 
 ``code`` is stable and goes into logs and ``--json`` output; ``fix`` says what to do next.
 ``terminal`` is the retry semantics: a terminal error makes the attempt
@@ -336,9 +335,3 @@ class RunBusyError(RunError):
     """Another process is working on this run."""
 
     code = "run_busy"
-
-
-class RunFailedError(RunError):
-    """The run ended without completing."""
-
-    code = "run_failed"

@@ -35,7 +35,7 @@ HELD_AT = {
 def exported(project):
     """The branch's files as a person gets them out again."""
     directory = project.directory.parent / "exported"
-    project.ended(project.start("export", "--json", directory, "--repository", "chain"))
+    project.ended(project.start("export", "--json", "main", directory))
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
@@ -53,6 +53,7 @@ def assert_as_if_undisturbed(project):
 def test_an_undisturbed_run_gives_the_expected_tree_and_history(chain):
     chain.run("chain:chain")
     assert_as_if_undisturbed(chain)
+    assert exported(chain) == UNDISTURBED
 
 
 @pytest.mark.slow
@@ -112,4 +113,16 @@ def test_a_run_killed_over_and_over_still_ends_as_if_undisturbed(chain):
             break
         runner = chain.start("run", *(["--resume"] if started else ["chain:chain"]))
     runner.wait()
+    assert_as_if_undisturbed(chain)
+    assert exported(chain) == UNDISTURBED
+
+
+@pytest.mark.slow
+def test_a_run_whose_executor_cannot_start_says_so_and_can_be_resumed(chain):
+    runner = chain.start("run", "chain:chain", failpoints="no.such.place=kill")
+    chain.ended(runner, expect=1)
+    assert "before it was ready" in chain.output_of(runner)[1]
+    assert [record.status for record in chain.only_run.attempts] == ["SCHEDULED"]
+
+    chain.run("--resume")
     assert_as_if_undisturbed(chain)

@@ -20,7 +20,7 @@ from perago.flow.recover import collect, leftovers
 from perago.model.attempt import TaskStatus
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.testing import Bench
-from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, accepted
+from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, EVERY_STORE, accepted_publications
 from perago.testing.schedule import Schedule
 
 LEASE, RETRY_DELAY = 60, 10
@@ -115,7 +115,7 @@ class BranchModel:
         self.stack = [root]
         self.author = {}
 
-    def apply(self, movement, input_ref, accepted_refs):
+    def apply(self, movement, input_ref, accepted):
         assert movement.before == self.stack[-1]
         if movement.execution is None:
             self.stack.append(movement.after)
@@ -123,7 +123,7 @@ class BranchModel:
         assert input_ref in self.stack[-2:], "it moved a branch that isn't where it started"
         if self.stack[-1] != input_ref:
             replaced = self.stack.pop()
-            assert replaced not in accepted_refs, "it took away what was accepted"
+            assert replaced not in accepted, "it took away what was accepted"
             assert self.author.get(replaced) != movement.execution.attempt, "it replaced its twin"
         if movement.after != input_ref:
             self.stack.append(movement.after)
@@ -136,8 +136,11 @@ class BranchModel:
         return input_ref in self.stack[-2:] and self.author.get(self.stack[-1]) != attempt
 
 
-class ProtocolMachine(RuleBasedStateMachine):
+class AtomicStoreMachine(RuleBasedStateMachine):
+    """Everything is promised, whatever overlaps with whatever."""
+
     semantics = "atomic"
+    serial = False
 
     def __init__(self):
         super().__init__()
@@ -149,7 +152,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.acts = {}
         self.run_id = None
         self.interruptions = 0
-        self.disturbed = False
+        self.overlapped = False
 
     def teardown(self):
         try:
@@ -181,7 +184,9 @@ class ProtocolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.interruptions < INTERRUPTIONS)
     @rule()
     def somebody_outside_writes(self):
-        self.disturbed |= bool(self.schedule.running)
+        if self.serial and self.schedule.running:
+            return
+        self.overlapped |= bool(self.schedule.running)
         self.interruptions += 1
         self.schedule.write({"outside": str(next(serial_numbers))})
 
@@ -219,7 +224,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def finish(self, pick):
         worker = self.pick(pick)
-        if "fence1.passed" in worker.passed:
+        if "fence1.passed" in worker.passed or not self.everything_is_promised:
             worker.finish()
             return
         attempt, act = worker.attempt, self.acts[worker.execution.id]
@@ -250,33 +255,41 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @invariant()
     def promises_hold(self):
-        for holds in ATOMIC_STORE:
+        for holds in ATOMIC_STORE if self.everything_is_promised else EVERY_STORE:
             holds(self.schedule)
 
     @invariant()
     def the_branch_is_as_modelled(self):
+        if not self.everything_is_promised:
+            return
         inputs = {worker.execution.id: input_of(worker) for worker in self.schedule.workers}
-        accepted_refs = {ref for _, ref in accepted(self.bench)}
+        published = accepted_publications(self.bench)
         movements = self.schedule.ledger.movements
         for movement in movements[self.modelled :]:
             input_ref = inputs[movement.execution.id] if movement.execution else None
-            self.model.apply(movement, input_ref, accepted_refs)
+            self.model.apply(movement, input_ref, published)
         self.modelled = len(movements)
         assert self.bench.history()[::-1] == self.model.stack
 
     # --- steps of the above ------------------------------------------------------------------
 
     @property
+    def everything_is_promised(self):
+        return True
+
+    @property
     def active(self):
         return self.run_id is not None and self.bench.queue.get(self.run_id).status.is_active
 
     def begin_what_is_due(self, act, place):
+        if self.serial and self.schedule.running:
+            return
         self.bench.clock.advance(RETRY_DELAY)
         try:
             delivery = self.bench.poll(*PIPELINE)
         except LookupError:
             return
-        self.disturbed |= bool(self.schedule.running)
+        self.overlapped |= bool(self.schedule.running)
         worker = self.schedule.begin(delivery, TASKS[delivery.attempt.task_name, act])
         self.acts[worker.execution.id] = act
         go_to(worker, place)
@@ -300,8 +313,26 @@ def input_of(worker):
     return worker.delivery.input["workspace"]["ref"]
 
 
-TestAtomicStore = ProtocolMachine.TestCase
-TestAtomicStore.settings = settings(
+class LakefsStoreMachine(AtomicStoreMachine):
+    """Without conditional updates everything is promised only while no two executions overlap.
+
+    Once they did, or somebody outside wrote while one ran, what is left is ``EVERY_STORE``.
+    """
+
+    semantics = "lakefs"
+
+    @initialize(serial=st.booleans())
+    def decide_whether_executions_may_overlap(self, serial):
+        self.serial = serial
+
+    @property
+    def everything_is_promised(self):
+        return not self.overlapped
+
+
+TestAtomicStore = AtomicStoreMachine.TestCase
+TestLakefsStore = LakefsStoreMachine.TestCase
+TestAtomicStore.settings = TestLakefsStore.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,

@@ -55,7 +55,6 @@ CODES = {
     "run_not_found": "RunNotFoundError",
     "branch_busy": "BranchBusyError",
     "run_busy": "RunBusyError",
-    "run_failed": "RunFailedError",
 }
 
 EVERY_ERROR = [
