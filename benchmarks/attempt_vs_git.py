@@ -31,9 +31,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
     rounds = scale.rounds_or(7)
     say(f"  preparing {files:,} files of {FILE_BYTES:,} bytes, in a store and in a git repository")
     race = Race(scratch, files=files, changed=changed)
-    samples = interleaved(
-        {"perago": race.perago, "git": race.git, "cp": race.copy}, rounds=rounds
-    )
+    samples = interleaved({"perago": race.perago, "git": race.git, "cp": race.copy}, rounds=rounds)
     perago, git, cp = (median(samples[name]) for name in ("perago", "git", "cp"))
     return Report(
         name="attempt_vs_git",

@@ -159,6 +159,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
             for worker in self.schedule.running:
                 worker.finish()
                 self.promises_hold()
+                self.the_branch_is_as_modelled()
             self.collect_leftovers()
             for holds in AT_THE_END:
                 holds(self.schedule)
@@ -197,11 +198,18 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     def deliver(self, act, place):
         self.begin_what_is_due(act, place)
 
+    @precondition(lambda self: self.active)
+    @rule(act=st.sampled_from(WRITING), place=st.sampled_from(["publish.decided", "publish.sent"]))
+    def deliver_to_a_worker_that_dies_publishing(self, act, place):
+        worker = self.begin_what_is_due(act, place)
+        if worker is not None:
+            worker.crash()
+            self.leases_run_out()
+
     @precondition(lambda self: self.active and self.schedule.running)
     @rule(act=acts, place=places)
     def leases_run_out_and_a_retry_begins(self, act, place):
-        self.bench.clock.advance(LEASE + 1)
-        self.bench.queue.sweep()
+        self.leases_run_out()
         self.begin_what_is_due(act, place)
 
     @precondition(lambda self: self.active and self.schedule.running)
@@ -224,10 +232,11 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def finish(self, pick):
         worker = self.pick(pick)
-        if "fence1.passed" in worker.passed or not self.everything_is_promised:
+        attempt, act = worker.attempt, self.acts[worker.execution.id]
+        last_fence = "fence2.passed" if act in WRITING else "fence1.passed"
+        if last_fence in worker.passed or not self.everything_is_promised:
             worker.finish()
             return
-        attempt, act = worker.attempt, self.acts[worker.execution.id]
         current = self.bench.queue.reload(attempt).status is TaskStatus.IN_PROGRESS
         permitted = self.model.lets_publish(attempt, input_of(worker))
         outcome = worker.finish()
@@ -282,17 +291,23 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         return self.run_id is not None and self.bench.queue.get(self.run_id).status.is_active
 
     def begin_what_is_due(self, act, place):
+        """The new worker, as far as ``place``; None if there is nothing to do."""
         if self.serial and self.schedule.running:
-            return
+            return None
         self.bench.clock.advance(RETRY_DELAY)
         try:
             delivery = self.bench.poll(*PIPELINE)
         except LookupError:
-            return
+            return None
         self.overlapped |= bool(self.schedule.running)
         worker = self.schedule.begin(delivery, TASKS[delivery.attempt.task_name, act])
         self.acts[worker.execution.id] = act
         go_to(worker, place)
+        return worker
+
+    def leases_run_out(self):
+        self.bench.clock.advance(LEASE + 1)
+        self.bench.queue.sweep()
 
     def collect_leftovers(self):
         for leftover in leftovers(self.bench.attempts):
@@ -321,7 +336,7 @@ class LakefsStoreMachine(AtomicStoreMachine):
 
     semantics = "lakefs"
 
-    @initialize(serial=st.booleans())
+    @initialize(serial=st.sampled_from([False, False, True]))
     def decide_whether_executions_may_overlap(self, serial):
         self.serial = serial
 
@@ -333,7 +348,7 @@ class LakefsStoreMachine(AtomicStoreMachine):
 TestAtomicStore = AtomicStoreMachine.TestCase
 TestLakefsStore = LakefsStoreMachine.TestCase
 TestAtomicStore.settings = TestLakefsStore.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

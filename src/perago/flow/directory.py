@@ -52,9 +52,19 @@ class AttemptDirectory:
     def remove(self) -> None:
         """Remove it with all that is in it. The lock is given up last, when nothing is left."""
         try:
-            shutil.rmtree(self.path)
+            remove_marker_last(self.path)
         finally:
             os.close(self.lock)
+
+
+def remove_marker_last(path: Path) -> None:
+    """Remove an attempt's directory; cut off half way, it still says whose it was."""
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != MARKER_NAME:
+            entry.unlink()
+    shutil.rmtree(path)
 
 
 def _furnish(path: Path, marker: dict[str, object]) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import BranchNotFoundError, RepositoryNotFoundError
+from perago.flow.directory import remove_marker_last
 from perago.model.keys import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -45,13 +45,20 @@ def leftovers(root: Path) -> Iterator[Leftover]:
         if _is_held(marker):
             continue
         content = _read(marker)
-        if content or time.time() - path.stat().st_mtime > NAMELESS_SECONDS:
+        if content or _untouched_for(path) > NAMELESS_SECONDS:
             yield Leftover(
                 path,
                 content.get("execution_id", ""),
                 content.get("repository", ""),
                 content.get("staging_branch", ""),
             )
+
+
+def _untouched_for(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:  # removed by its owner just now
+        return 0.0
 
 
 def _read(marker: Path) -> dict[str, str]:
@@ -70,7 +77,8 @@ def collect(store: Store, leftover: Leftover) -> None:
     if leftover.staging_branch:
         with suppress(BranchNotFoundError, RepositoryNotFoundError):
             store.delete_branch(leftover.repository, leftover.staging_branch)
-    shutil.rmtree(leftover.path, ignore_errors=True)
+    with suppress(OSError):  # it stays findable, or somebody else was quicker
+        remove_marker_last(leftover.path)
 
 
 def _is_held(marker: Path) -> bool:

@@ -52,6 +52,15 @@ def output_was_the_head(schedule: Schedule) -> None:
             raise InvariantViolated(f"{record.attempt} completed with {ref}, never the head")
 
 
+def output_follows_the_input(schedule: Schedule) -> None:
+    """A COMPLETED task's output ref is its input commit, or one whose only parent that is."""
+    bench = schedule.bench
+    for ref, record in accepted_publications(bench).items():
+        parents = bench.store.get_commit(bench.repository, ref).parents
+        if parents != (_input_ref(record),):
+            raise InvariantViolated(f"{record.attempt} completed with {ref}, a child of {parents}")
+
+
 def one_commit_per_step(schedule: Schedule) -> None:
     """The branch's history is linear and holds no two commits of one step: no A → H → C."""
     seen: dict[Step, str] = {}
@@ -131,7 +140,11 @@ def store_is_sound(schedule: Schedule) -> None:
         raise InvariantViolated(f"the store is damaged: {report.findings}")
 
 
-EVERY_STORE: tuple[Invariant, ...] = (output_was_the_head, failures_that_moved_say_so)
+EVERY_STORE: tuple[Invariant, ...] = (
+    output_was_the_head,
+    output_follows_the_input,
+    failures_that_moved_say_so,
+)
 ATOMIC_STORE: tuple[Invariant, ...] = (
     *EVERY_STORE,
     one_commit_per_step,
@@ -154,15 +167,15 @@ def accepted(bench: Bench) -> Iterator[tuple[AttemptRecord, str]]:
 
 def accepted_publications(bench: Bench) -> dict[str, AttemptRecord]:
     """The commits that accepted attempts added, each with its attempt."""
-    return {
-        ref: record
-        for record, ref in accepted(bench)
-        if ref != WorkspaceRef.model_validate(record.input["workspace"]).ref
-    }
+    return {ref: record for record, ref in accepted(bench) if ref != _input_ref(record)}
 
 
 def step_of(attempt: Attempt) -> Step:
     return Step(attempt.workflow_instance_id, attempt.reference_task_name, str(attempt.iteration))
+
+
+def _input_ref(record: AttemptRecord) -> str:
+    return WorkspaceRef.model_validate(record.input["workspace"]).ref
 
 
 def _step_of_commit(commit: Commit) -> Step | None:

@@ -1,0 +1,88 @@
+"""Measures what the project promises about speed and size, and says which promises hold.
+
+Exit code 1 if a bar is missed. With --quick everything is small: it shows that the benchmarks
+work, and judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attempt_vs_git
+import big_file
+import staging_growth
+import startup
+from measuring import Scale, machine_facts, say, scratch
+
+if TYPE_CHECKING:
+    from measuring import Figure, Report
+
+BENCHMARKS = {
+    "attempt_vs_git": attempt_vs_git.measure,
+    "staging_growth": staging_growth.measure,
+    "big_file": big_file.measure,
+    "startup": startup.measure,
+}
+
+
+def main() -> int:
+    asked = arguments()
+    scale = Scale(quick=asked.quick, rounds=asked.rounds)
+    reports: list[Report] = []
+    for name in asked.only or BENCHMARKS:
+        say(f"{name}")
+        with scratch(asked.dir) as directory:
+            facts = machine_facts(directory)
+            reports.append(BENCHMARKS[name](directory, scale))
+    if asked.json:
+        print(json.dumps(document(reports, facts, scale), indent=1))
+    else:
+        show(reports, facts, scale)
+    return int(any(verdict(f, scale) == "MISSED" for r in reports for f in r.figures))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="for programs, with every sample")
+    parser.add_argument("--only", action="append", choices=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is judged")
+    parser.add_argument("--rounds", type=int, help="how often to measure each side")
+    parser.add_argument("--dir", type=Path, help="a directory on the disk to measure on")
+    return parser.parse_args()
+
+
+def verdict(figure: Figure, scale: Scale) -> str:
+    if figure.passed is None or scale.quick:
+        return ""
+    return "holds" if figure.passed else "MISSED"
+
+
+def document(reports: list[Report], facts: dict[str, str | int], scale: Scale) -> dict[str, object]:
+    return {"machine": facts, "scale": asdict(scale), "benchmarks": [asdict(r) for r in reports]}
+
+
+def show(reports: list[Report], facts: dict[str, str | int], scale: Scale) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for report in reports:
+        table = Table(title=f"{report.question} ({report.basis})", title_justify="left")
+        for heading in ("what", "measured", "value", "bar", ""):
+            table.add_column(heading, justify="right" if heading == "value" else "left")
+        for figure in report.figures:
+            value = f"{figure.value:.2f}" if figure.bar else ""
+            table.add_row(figure.what, figure.measured, value, figure.bar, verdict(figure, scale))
+        console.print(table)
+    console.print(", ".join(f"{name}: {fact}" for name, fact in facts.items()))
+    if scale.quick:
+        console.print("quick: small sizes, nothing is judged")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""What level ``soft`` on a store without conditional updates does not promise, example by example.
+
+Each example is one interleaving. On the lakeFS-like store it breaks the named promise; on the
+atomic store the very same interleaving keeps all of them. What ``soft`` still promises is checked
+after every one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, task
+from perago.flow.recover import collect, leftovers
+from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
+from perago.testing import Bench
+from perago.testing.invariants import (
+    AT_THE_END,
+    ATOMIC_STORE,
+    EVERY_STORE,
+    InvariantViolated,
+    accepted,
+    accepted_publications,
+    no_empty_commits,
+    nothing_accepted_is_lost,
+    one_commit_per_step,
+    one_effective_publication,
+    refused_changed_nothing,
+)
+from perago.testing.schedule import Schedule
+
+LEASE = 60
+serial_numbers = itertools.count()
+
+
+class Params(BaseModel):
+    pass
+
+
+class Result(BaseModel):
+    pass
+
+
+def declare(name, act):
+    def body(ws: Path, params: Params) -> Result:
+        act(ws)
+        return Result()
+
+    return task(
+        name=name,
+        owner_email="data@example.com",
+        workspace=WorkspaceSpec(),
+        controls=TaskControls(
+            retry=RetryPolicy(delay_seconds=0), timeout=TimeoutPolicy(response_seconds=LEASE)
+        ),
+    )(body)
+
+
+# Bodies that one and the same step may turn out to have: executions needn't do the same.
+write_own_file = declare(
+    "first", lambda ws: (ws / f"file-{next(serial_numbers)}").write_text("mine")
+)
+write_same_bytes = declare("first", lambda ws: (ws / "answer").write_text("42"))
+write_nothing = declare("first", lambda _ws: None)
+follow = declare("second", lambda ws: (ws / "followed").write_text("up"))
+
+
+@dataclass
+class Stage:
+    """A bench with a schedule on it, and what the examples have in common."""
+
+    bench: Bench
+    schedule: Schedule
+
+    def lease_runs_out(self):
+        self.bench.clock.advance(LEASE + 1)
+        self.bench.queue.sweep()
+
+    def worker_at(self, place, body=write_own_file):
+        worker = self.schedule.deliver(body)
+        worker.run_to(place)
+        return worker
+
+    def breaks(self, promise):
+        try:
+            promise(self.schedule)
+        except InvariantViolated:
+            return True
+        return False
+
+
+@pytest.fixture
+def stage_for(tmp_path):
+    opened = []
+
+    def open_stage(semantics):
+        bench = Bench(tmp_path / semantics, semantics=semantics)
+        stage = Stage(bench, Schedule(bench))
+        opened.append(stage)
+        return stage
+
+    yield open_stage
+    for stage in opened:
+        stage.schedule.close()
+        stage.bench.close()
+
+
+# --- the interleavings ----------------------------------------------------------------------------
+
+
+def a_late_merge_lands_on_the_retrys_commit(stage):
+    """A worker decides to merge, is timed out, and its request arrives after the retry's."""
+    stage.bench.start(write_own_file, follow)
+    zombie = stage.worker_at("publish.decided")
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_own_file).finish().accepted
+    return zombie.finish()
+
+
+def two_executions_of_one_delivery_both_merge(stage):
+    """One task id is delivered twice, and both workers read the same head before either merges."""
+    stage.bench.start(write_own_file, follow)
+    first = stage.worker_at("publish.decided")
+    stage.bench.queue.requeue(first.attempt)
+    second = stage.worker_at("publish.decided")
+    first.finish()
+    return second.finish()
+
+
+def a_late_merge_brings_the_same_bytes(stage):
+    """As the first one, with a task that is deterministic, as tasks should be."""
+    stage.bench.start(write_same_bytes, follow)
+    zombie = stage.worker_at("publish.decided", write_same_bytes)
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_same_bytes).finish().accepted
+    return zombie.finish()
+
+
+def a_late_reset_destroys_what_was_accepted_since(stage):
+    """A retry decides to replace an abandoned head, is timed out, and its reset arrives late."""
+    stage.bench.start(write_own_file, follow)
+    stage.worker_at("publish.sent").crash()
+    stage.lease_runs_out()
+    zombie = stage.worker_at("publish.decided")
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_own_file).finish().accepted
+    assert stage.schedule.deliver(follow).finish().accepted
+    return zombie.finish()
+
+
+NOT_PROMISED = {
+    one_commit_per_step: a_late_merge_lands_on_the_retrys_commit,
+    refused_changed_nothing: a_late_merge_lands_on_the_retrys_commit,
+    one_effective_publication: two_executions_of_one_delivery_both_merge,
+    no_empty_commits: a_late_merge_brings_the_same_bytes,
+    nothing_accepted_is_lost: a_late_reset_destroys_what_was_accepted_since,
+}
+EXAMPLES = [
+    pytest.param(promise, example, id=promise.__name__) for promise, example in NOT_PROMISED.items()
+]
+
+
+def test_the_examples_are_exactly_what_soft_leaves_out():
+    assert set(NOT_PROMISED) == set(ATOMIC_STORE) - set(EVERY_STORE)
+
+
+@pytest.mark.parametrize(("promise", "example"), EXAMPLES)
+def test_soft_without_conditional_updates_breaks(stage_for, promise, example):
+    stage = stage_for("lakefs")
+    example(stage)
+    assert stage.breaks(promise)
+
+
+@pytest.mark.parametrize(("promise", "example"), EXAMPLES)
+def test_soft_still_keeps_the_rest(stage_for, promise, example):
+    stage = stage_for("lakefs")
+    example(stage)
+    collect_leftovers(stage)
+    assert not [holds for holds in (*EVERY_STORE, *AT_THE_END) if stage.breaks(holds)]
+
+
+@pytest.mark.parametrize(("promise", "example"), EXAMPLES)
+def test_the_atomic_store_keeps_everything(stage_for, promise, example):
+    stage = stage_for("atomic")
+    late = example(stage)
+    collect_leftovers(stage)
+    assert not late.report.completed
+    assert not [holds for holds in (*ATOMIC_STORE, *AT_THE_END) if stage.breaks(holds)]
+
+
+def test_a_merge_on_the_wrong_parent_is_reported_as_a_failure_that_says_where_it_landed(stage_for):
+    stage = stage_for("lakefs")
+    late = a_late_merge_lands_on_the_retrys_commit(stage)
+    assert not late.report.completed
+    assert late.report.reason.startswith("wrong_landing: the merge landed as " + stage.bench.head)
+
+
+# --- the windows that the fences close on every store ---------------------------------------------
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+@pytest.mark.parametrize("body", [write_own_file, write_nothing], ids=["changed", "no-op"])
+def test_a_zombie_that_reads_the_head_late_does_not_take_its_retrys_commit_for_abandoned(
+    stage_for, semantics, body
+):
+    stage = stage_for(semantics)
+    stage.bench.start(write_own_file, follow)
+    zombie = stage.worker_at("fence2.passed" if body is write_own_file else "fence1.passed", body)
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_own_file).finish().accepted
+    late = zombie.finish()
+    assert late.report.reason.startswith("stale_attempt")
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+# --- and one that stays open on every store -------------------------------------------------------
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+def test_a_straggler_of_a_cancelled_run_may_take_back_the_unaccepted_head_a_new_run_began_from(
+    stage_for, semantics
+):
+    """A new run that changed nothing left no trace on the branch for the straggler to notice."""
+    stage = stage_for(semantics)
+    cancelled = stage.bench.start(write_own_file)
+    stage.worker_at("publish.sent").crash()
+    stage.lease_runs_out()
+    straggler = stage.worker_at("publish.decided")
+    stage.bench.queue.cancel(cancelled, "a person wanted it")
+
+    stage.bench.start(write_nothing)
+    assert stage.schedule.deliver(write_nothing).finish().accepted
+    assert straggler.finish().report.completed
+
+    ((_, ref),) = accepted(stage.bench)
+    assert ref not in stage.bench.history()
+    assert ref not in accepted_publications(stage.bench)
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+def collect_leftovers(stage):
+    for leftover in leftovers(stage.bench.attempts):
+        collect(stage.bench.store, leftover)
