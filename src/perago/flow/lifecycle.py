@@ -210,7 +210,7 @@ class _Attempt:
         except (TaskFailed, TaskTerminalError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise body_error(error) from error
+            raise body_error(error, self.task.location.file) from error
 
     def _attempt_fence(self) -> None:
         snapshot = self.runtime.orchestrator.reload(self.delivery.attempt)

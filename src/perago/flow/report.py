@@ -42,10 +42,11 @@ def short_reason(error: BaseException) -> str:
     return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
 
 
-def body_error(error: BaseException) -> TaskBodyError:
-    """What a task body raised, with the place in the user's own code."""
+def body_error(error: BaseException, module_file: str) -> TaskBodyError:
+    """What a task body raised, with the last place it passed in the task's own module."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    own = [frame for frame in frames if frame.filename == module_file] or frames
+    place = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
     return TaskBodyError(f"{type(error).__name__}: {error}{place}")
 
 
