@@ -22,5 +22,5 @@ def parse(ws: Path, params: Nothing) -> Nothing:
 def test_it_names_the_place_in_the_tasks_own_module_not_in_a_library():
     trial = run_task(parse)
     assert trial.status == "FAILED"
-    assert f"{__file__}:19" in str(trial.reason)
+    assert f"{__file__}:18" in str(trial.reason)
     assert "json/decoder.py" in trial.traceback
