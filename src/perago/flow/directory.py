@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Execution
     from perago.model.workspace import WorkspaceRef
+
+_FILES = "files"
+_UNNAMED_MARKER = f"{MARKER_NAME}.new"
+_FURNITURE = frozenset({_FILES, MARKER_NAME, _UNNAMED_MARKER})
+_OUR_NAME = re.compile(r"[A-Za-z0-9_-]+-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class AttemptDirectory:
     @property
     def files(self) -> Path:
         """Where the task's workspace is."""
-        return self.path / "files"
+        return self.path / _FILES
 
     def remove(self) -> None:
         """Remove it with all that is in it. The lock is given up last, when nothing is left."""
@@ -57,20 +63,40 @@ class AttemptDirectory:
             os.close(self.lock)
 
 
+def is_attempt_directory(path: Path) -> bool:
+    """Whether it is named and furnished as :meth:`AttemptDirectory.create` does."""
+    try:
+        inside = {entry.name for entry in path.iterdir()}
+    except OSError:
+        return False
+    return bool(_OUR_NAME.fullmatch(path.name)) and inside <= _FURNITURE
+
+
 def remove_marker_last(path: Path) -> None:
     """Remove an attempt's directory; cut off half way, it still says whose it was."""
-    for entry in path.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != MARKER_NAME:
-            entry.unlink()
+    files = path / _FILES
+    try:
+        shutil.rmtree(files)
+    except FileNotFoundError:
+        pass
+    except PermissionError:  # the task took away its own permission to remove what it made
+        _make_writable(files)
+        shutil.rmtree(files)
     shutil.rmtree(path)
+
+
+def _make_writable(directory: Path) -> None:
+    directory.chmod(0o700)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _make_writable(directory / entry.name)
 
 
 def _furnish(path: Path, marker: dict[str, object]) -> int:
     """Put in the room for files and the marker; the descriptor that holds the marker's lock."""
     try:
-        (path / "files").mkdir()
+        (path / _FILES).mkdir()
         return _write_marker(path, marker)
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
@@ -79,7 +105,7 @@ def _furnish(path: Path, marker: dict[str, object]) -> int:
 
 def _write_marker(path: Path, content: dict[str, object]) -> int:
     # Locked and written before it gets its name: a collector never sees it unheld.
-    unnamed = path / f"{MARKER_NAME}.new"
+    unnamed = path / _UNNAMED_MARKER
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -153,14 +153,16 @@ class _Attempt:
 
     def _publish(self, workspace: WorkspaceRef, changes: ChangeSet) -> Published:
         store, steps = self.runtime.store, self.steps
-        with steps.step("fence1", then="fence1.passed"):
+        with steps.step("fence1", then="fence1.passed") as note:
             self._attempt_fence()
+            note(verdict="current")
 
         with staging_area(store, steps, self.execution, workspace) as area:
             staged = area.stage(changes) if changes else None
             if staged:
-                with steps.step("fence2", then="fence2.passed"):
+                with steps.step("fence2", then="fence2.passed") as note:
                     self._attempt_fence()
+                    note(verdict="current")
 
             with steps.step("publish", then="publish.done") as note:
                 refs = [workspace.ref, *([staged.commit] if staged else [])]
@@ -177,7 +179,7 @@ class _Attempt:
                     staged,
                     level,
                     self.budget,
-                    self._attempt_fence,
+                    self._assert_still_ours,
                 ).publish()
                 note(
                     level=level, path=published.path, ref=published.ref, replaced=published.replaced
@@ -215,6 +217,10 @@ class _Attempt:
     def _attempt_fence(self) -> None:
         snapshot = self.runtime.orchestrator.reload(self.delivery.attempt)
         assert_current_attempt_snapshot(self.delivery.attempt, snapshot)
+
+    def _assert_still_ours(self) -> None:
+        self._attempt_fence()
+        assert_lease_covers(self.budget, self.lease.remaining())
 
     def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
         try:

@@ -47,7 +47,8 @@ MERGE_SENDINGS = 3
 class Publication:
     """One execution's wish to move one branch.
 
-    ``attempt_fence`` raises StaleAttemptError unless the orchestrator counts on it right now.
+    ``assert_still_ours`` raises FenceError unless the orchestrator counts on this attempt right
+    now and its lease covers a publication.
     """
 
     store: Store
@@ -57,7 +58,7 @@ class Publication:
     staged: StagedWorkspace | None
     level: PublishLevel
     budget: PublishBudget
-    attempt_fence: Callable[[], None]
+    assert_still_ours: Callable[[], None]
 
     def publish(self) -> Published:
         try:
@@ -72,7 +73,7 @@ class Publication:
             # Since fence 2 this attempt may have timed out and its retry have been accepted with
             # this very head. Asked after the head was read, a yes means that whoever put it there
             # lost its standing earlier, and can't be accepted any more.
-            self.attempt_fence()
+            self.assert_still_ours()
         self.steps.journal.event(
             "publish.decided", move=move.name.lower(), head=head.id, level=self.level
         )
@@ -99,6 +100,7 @@ class Publication:
                 self.steps.reached("publish.sent")
                 found = self._settle_merge(answer, last=sending == MERGE_SENDINGS)
                 if found is None:
+                    self.assert_still_ours()
                     continue
                 landed = found
             else:
@@ -134,6 +136,8 @@ class Publication:
         self.steps.journal.event(
             "publish.read_back",
             answer=answer.message,
+            input=self.workspace.ref,
+            staged=self.staged.commit if self.staged else None,
             head=landing.head.id,
             found=landing.found.id if landing.found else None,
             proven_absent=landing.proven_absent,
@@ -211,6 +215,14 @@ class Publication:
             head = self.store.head(self.workspace.repository, self.workspace.branch)
         except StoreError as blind:
             raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
+        self.steps.journal.event(
+            "publish.read_back",
+            answer=answer.message,
+            input=self.workspace.ref,
+            staged=self.staged.commit if self.staged else None,
+            head=head.id,
+            wanted=to,
+        )
         if head.id == to:
             return
         if isinstance(answer, DEFINITE_NO):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import BranchNotFoundError, RepositoryNotFoundError
-from perago.flow.directory import remove_marker_last
+from perago.flow.directory import is_attempt_directory, remove_marker_last
 from perago.model.keys import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -37,12 +37,13 @@ class Leftover:
 def leftovers(root: Path) -> Iterator[Leftover]:
     """Attempt directories below ``root`` that no living process holds.
 
+    Only directories named and furnished as ours are looked at: the root may hold anything else.
     One without a readable marker was being made or removed when its process died. It is only
     certain after a while that nobody is at it still.
     """
     for path in sorted(root.glob("*/")):
         marker = path / MARKER_NAME
-        if _is_held(marker):
+        if not is_attempt_directory(path) or _is_held(marker):
             continue
         content = _read(marker)
         if content or _untouched_for(path) > NAMELESS_SECONDS:
@@ -69,8 +70,8 @@ def _read(marker: Path) -> dict[str, str]:
     return content
 
 
-def collect(store: Store, leftover: Leftover) -> None:
-    """Delete its staging branch, then its directory.
+def collect(store: Store, leftover: Leftover) -> bool:
+    """Delete its staging branch, then its directory; whether the directory is gone.
 
     In that order: a crash in between leaves the directory, which still names the branch.
     """
@@ -79,6 +80,7 @@ def collect(store: Store, leftover: Leftover) -> None:
             store.delete_branch(leftover.repository, leftover.staging_branch)
     with suppress(OSError):  # it stays findable, or somebody else was quicker
         remove_marker_last(leftover.path)
+    return not leftover.path.exists()
 
 
 def _is_held(marker: Path) -> bool:
@@ -86,6 +88,8 @@ def _is_held(marker: Path) -> bool:
         descriptor = os.open(marker, os.O_RDWR)
     except FileNotFoundError:
         return False
+    except PermissionError:  # another user's, and theirs to collect
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from perago.errors import PeragoError
 from perago.ports.failpoints import NoFailpoints
 
 if TYPE_CHECKING:
@@ -59,9 +60,17 @@ class Steps:
         fields: dict[str, object] = {}
         began = self.clock.monotonic()
         self.journal.started(name)
-        yield lambda **more: fields.update(more)
-        self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
+        try:
+            yield lambda **more: fields.update(more)
+        except Exception as error:
+            code = error.code if isinstance(error, PeragoError) else type(error).__name__
+            self._log(name, began, fields | {"error": code})
+            raise
+        self._log(name, began, fields)
         self.failpoints.hit(then)
+
+    def _log(self, name: str, began: float, fields: Mapping[str, object]) -> None:
+        self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
 
     def reached(self, name: str) -> None:
         self.failpoints.hit(name)

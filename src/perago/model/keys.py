@@ -6,6 +6,7 @@ the very same name is refused, by name, before anything is written.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ MARKER_NAME = ".perago-attempt.json"
 
 _SEGMENT_BYTES = 255
 _PATH_BYTES = 3000  # below PATH_MAX with room for the attempt's own directory
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # all of Unicode's Cc and Cs
 
 
 def key_prefix(prefix: str) -> str:
@@ -48,7 +50,7 @@ def _problem_with_segment(segment: str) -> str | None:
         return f"it has a '{segment}' segment"
     if segment == MARKER_NAME:
         return f"the name {MARKER_NAME} is reserved for the runtime"
-    if any(unicodedata.category(c) in ("Cc", "Cs") for c in segment):
+    if _NOT_TEXT.search(segment):
         return "it has a control character or an unpaired surrogate"
     if len(segment.encode()) > _SEGMENT_BYTES:
         return f"a segment is longer than {_SEGMENT_BYTES} bytes"

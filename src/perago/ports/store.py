@@ -44,6 +44,11 @@ class Store(Protocol):
         """First-parent history, newest first, starting with ref itself."""
         ...
 
+    @property
+    def outlives_callers(self) -> bool:
+        """Whether a request may still be applied after the process that sent it has died."""
+        ...
+
     def atomicity(self, repository: str, ref: str) -> Atomicity:
         """What the store can do in one step for a merge whose commits look like ``ref``.
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perago.errors import BranchBusyError, BranchNotFoundError, RepositoryNotFoundError
+from perago.errors import (
+    BranchBusyError,
+    BranchExistsError,
+    BranchNotFoundError,
+    RepositoryExistsError,
+    RepositoryNotFoundError,
+)
 
 if TYPE_CHECKING:
     from perago.model.commit import Commit
@@ -20,10 +27,12 @@ def head_or_new(store: Store, repository: str, branch: str) -> Commit:
     try:
         return store.head(repository, branch)
     except RepositoryNotFoundError:
-        return store.create_repository(repository, default_branch=branch)
+        with suppress(RepositoryExistsError):  # somebody else was quicker
+            store.create_repository(repository, default_branch=branch)
     except BranchNotFoundError:
-        store.create_branch(repository, branch, _root_of(store, repository))
-        return store.head(repository, branch)
+        with suppress(BranchExistsError):
+            store.create_branch(repository, branch, _root_of(store, repository))
+    return head_or_new(store, repository, branch)
 
 
 def _root_of(store: Store, repository: str) -> str:

@@ -50,8 +50,7 @@ def collect_leftovers(
         or (execution_id_of(name) not in alive and now - created_at > ORPHAN_SECONDS)
     ]
     if not dry_run:
-        for leftover in dead:
-            collect(store, leftover)
+        dead = [leftover for leftover in dead if collect(store, leftover)]
         for repository, name in branches:
             _delete(store, repository, name)
     return Collected(tuple(leftover.path for leftover in dead), tuple(branches))

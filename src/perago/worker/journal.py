@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 import traceback
@@ -75,9 +76,16 @@ class ExecutorJournal:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append in one write, so that lines of several processes never mix."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    """Append in one write, so that lines of several processes never mix.
+
+    A log that can't be written, on a full disk say, must not decide how an attempt ends: it is
+    only said on standard error.
+    """
     try:
-        os.write(descriptor, f"{line}\n".encode("utf-8", "backslashreplace"))
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, f"{line}\n".encode("utf-8", "backslashreplace"))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        sys.stderr.write(f"can't write {path}: {error.strerror}\n")

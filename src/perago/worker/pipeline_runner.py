@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -25,16 +26,26 @@ if TYPE_CHECKING:
     from perago.worker.watcher import Watcher
 
 _TICK_SECONDS = 0.2
+_LOCK_SECONDS = 1.0
+_LOCK_PAUSE_SECONDS = 0.02
 
 
 class Interruption:
     """Ctrl-C and SIGTERM as a question to ask: never in the middle of a step."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._count = 0
+        self._since = 0.0
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
+        self._since = self._since or time.monotonic()
+        self._count += 1
+
+    def is_due(self, grace_seconds: float) -> bool:
+        """Whether to stop now: the first one waits out the grace, a second one doesn't."""
+        if not self._count:
+            return False
+        return self._count > 1 or time.monotonic() - self._since >= grace_seconds
 
     @contextmanager
     def watched(self) -> Iterator[Interruption]:
@@ -54,7 +65,8 @@ def run_pipeline(
 
     With ``resume`` it is set going again first, once it is certain that nobody works on it.
 
-    An interrupted run is PAUSED: a publication under way is finished, anything else broken off.
+    An interrupted run is PAUSED: a publication under way is finished within its budget's grace,
+    anything else broken off.
     Raises RunBusyError if another process works on it.
     """
     queue = open_queue(settings, only_run=run_id)
@@ -76,7 +88,7 @@ def run_pipeline(
             while not _is_over(queue.get(run_id), supervisor):
                 supervisor.tick(_TICK_SECONDS)
                 _announce_waiting(queue, supervisor, run_id, watcher)
-                if interruption.count and (not supervisor.publishing or interruption.count > 1):
+                if interruption.is_due(supervisor.grace_seconds if supervisor.publishing else 0):
                     with suppress(RunError):  # it ended meanwhile, and stays as it ended
                         queue.pause(run_id, "interrupted")
                     break
@@ -103,16 +115,15 @@ def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher:
 def held_by_us(settings: Settings, run_id: str) -> Iterator[None]:
     """Hold a run for this process; the lock goes with the process, however that ends."""
     path = _lock_path(settings, run_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked_within(descriptor, _LOCK_SECONDS):
             owner = os.pread(descriptor, 20, 0).decode() or "unknown"
             raise RunBusyError(
                 f"run {run_id} is being worked on by process {owner}",
                 fix="wait for it, or stop it there with Ctrl-C",
-            ) from None
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -120,16 +131,34 @@ def held_by_us(settings: Settings, run_id: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _locked_within(descriptor: int, seconds: float) -> bool:
+    """Whoever only asks holds the lock for a moment, so one refusal proves nothing."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_PAUSE_SECONDS)
+        else:
+            return True
+
+
 def is_held(settings: Settings, run_id: str) -> bool:
     """Whether some process is working on this run right now."""
     try:
-        with held_by_us(settings, run_id):
-            return False
-    except RunBusyError:
+        descriptor = os.open(_lock_path(settings, run_id), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _lock_path(settings: Settings, run_id: str) -> Path:
-    logs = settings.logs / run_id
-    logs.mkdir(parents=True, exist_ok=True)
-    return logs / "runner.lock"
+    return settings.logs / run_id / "runner.lock"

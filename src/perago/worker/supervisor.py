@@ -7,11 +7,11 @@ attempt still counts is the orchestrator's word: once it says no, the executor i
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from perago.errors import ExecutorLostError, StoreError
+from perago.errors import ExecutorLostError, OrchestratorUnavailableError, StoreError
 from perago.flow.recover import collect, leftovers
 from perago.flow.report import failed
 from perago.model.attempt import Execution, TaskStatus
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.attempt import Attempt, Delivery
+    from perago.model.controls import PublishBudget
+    from perago.model.outcome import TaskReport
     from perago.model.run import StepPlan
     from perago.ports.clock import Clock
     from perago.ports.orchestrator import Orchestrator
@@ -52,11 +54,12 @@ class _Work:
     """What the executor is doing right now."""
 
     assignment: Assignment
-    heartbeat_seconds: float
+    budget: PublishBudget
     heartbeat_at: float
     looked_at: float
     step: str = ""
-    lost: str | None = field(default=None)
+    step_began_at: float = 0.0
+    obituary: TaskReport | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -98,6 +101,11 @@ class Supervisor:
     def publishing(self) -> bool:
         return self._work is not None and self._work.step in PUBLISHING_STEPS
 
+    @property
+    def grace_seconds(self) -> float:
+        """How long what is being published may take to finish once everything shall stop."""
+        return self._work.budget.worker_shutdown_grace_seconds if self._work else 0.0
+
     def start(self) -> None:
         """Clean up after the dead, then start an executor, so that it is warm when work comes."""
         self.collect_leftovers()
@@ -106,16 +114,20 @@ class Supervisor:
     def tick(self, seconds: float) -> None:
         """Take work if idle, listen for up to ``seconds``, then see to leases and deaths.
 
-        Raises ExecutorLostError if an executor can't even be started.
+        An orchestrator that doesn't answer is asked again the next time. Raises ExecutorLostError
+        if an executor can't even be started.
         """
         executor = self._executor or self._start_executor()
-        if self._ready and self._work is None:  # starting up must not eat a lease
-            self._poll()
+        with suppress(OrchestratorUnavailableError):
+            if self._ready and self._work is None:  # starting up must not eat a lease
+                self._poll()
         wait([executor.connection], timeout=seconds)
         for message in executor.messages():
             self._hear(message)
-        self._keep_lease()
         self._notice_death()
+        with suppress(OrchestratorUnavailableError):
+            self._keep_lease()
+            self._report_death()
 
     def stop(self) -> None:
         """End the executor and clean up what it was doing. The attempt stays as it is."""
@@ -162,7 +174,7 @@ class Supervisor:
             events_log=self._log_directory / "events.jsonl",
             output_log=self._log_directory / f"{name}.log",
         )
-        self._work = _Work(assignment, budget.heartbeat_interval_seconds, now, now)
+        self._work = _Work(assignment, budget, heartbeat_at=now, looked_at=now)
         self._watcher.attempt_started(attempt)
         self._tell_executor(assignment)
 
@@ -175,7 +187,7 @@ class Supervisor:
             return
         match message:
             case StepStarted(step):
-                work.step = step
+                work.step, work.step_began_at = step, self._clock.monotonic()
                 self._watcher.step_started(work.attempt, step)
             case StepEnded(fields):
                 self._watcher.step_ended(work.attempt, fields)
@@ -196,15 +208,16 @@ class Supervisor:
         work, now = self._work, self._clock.monotonic()
         if work is None:
             return
-        if now - work.heartbeat_at >= work.heartbeat_seconds:
+        if now - work.heartbeat_at >= work.budget.heartbeat_interval_seconds:
+            extended = self._orchestrator.heartbeat(work.attempt, worker_id=self._worker_id)
             work.heartbeat_at = work.looked_at = now
-            if self._orchestrator.heartbeat(work.attempt, worker_id=self._worker_id):
+            if extended:
                 self._tell_executor(LeaseRenewed(now))
             else:
                 self._stop_if_given_up(work)
         elif now - work.looked_at >= STATUS_INTERVAL_SECONDS:
-            work.looked_at = now
             self._stop_if_given_up(work)
+            work.looked_at = now
 
     def _stop_if_given_up(self, work: _Work) -> None:
         """Stop an attempt the orchestrator has given up on; one that was reported just goes on."""
@@ -229,16 +242,37 @@ class Supervisor:
                 f"the process that runs tasks {death} before it was ready",
                 fix="what it printed says why; `perago doctor` checks the installation",
             )
-        if work is None:
+        if work is not None:
+            work.obituary = failed(_lost(work, death))
+            self._work = work
+
+    def _report_death(self) -> None:
+        """Report an attempt whose executor died: at once, unless a request of its may still land.
+
+        Until then its lease is kept, so that no retry meets a branch that is about to move.
+        """
+        work = self._work
+        if work is None or work.obituary is None:
             return
-        error = ExecutorLostError(
-            f"the process running {work.attempt.task_name} {death}"
-            + (f" during {work.step!r}" if work.step else "")
-            + (" (out of memory?)" if "SIGKILL" in death and work.step == "body" else ""),
-            fix=f"`perago runs {work.attempt.workflow_instance_id} --logs` shows what it printed",
-        )
-        report = failed(error)
-        receipt = self._orchestrator.report(work.attempt, report)
+        if work.step == "publish" and self._store.outlives_callers:
+            settled_at = work.step_began_at + work.budget.lakefs_merge_timeout_seconds
+            if self._clock.monotonic() < settled_at:
+                return
+        receipt = self._orchestrator.report(work.attempt, work.obituary)
+        self._work = None
         # It may have died after its own report was accepted: then that one stands.
-        reason = report.reason if receipt.accepted else None
+        reason = work.obituary.reason if receipt.accepted else None
         self._watcher.attempt_ended(work.attempt, receipt.status, reason)
+
+
+def _lost(work: _Work, death: str) -> ExecutorLostError:
+    during = f" during {work.step!r}" if work.step else ""
+    hint = ""
+    if work.step == "body" and "SIGKILL" in death:
+        hint = " (out of memory?)"
+    elif work.step == "publish":
+        hint = ": it may have published, and the retry sees to that"
+    return ExecutorLostError(
+        f"the process running {work.attempt.task_name} {death}{during}{hint}",
+        fix=f"`perago runs {work.attempt.workflow_instance_id} --logs` shows what it printed",
+    )

@@ -62,11 +62,6 @@ def test_what_a_body_raises(stage, error, status, told):
     assert_nothing_happened(stage, outcome)
 
 
-def test_a_reason_says_where_in_the_users_code_it_was_raised(atomic):
-    outcome = atomic.attempt(raising(KeyError("song_id")))
-    assert f"{__file__}:" in outcome.report.reason
-
-
 def test_the_whole_traceback_with_its_cause_is_in_the_journal(atomic):
     def body(workspace):
         try:

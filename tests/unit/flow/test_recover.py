@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,49 @@ def test_an_execution_never_takes_over_a_directory_that_is_there(atomic):
         AttemptDirectory.create(atomic.bench.attempts, execution, workspace)
     assert (first.files / "mine").exists()
     first.remove()
+
+
+def test_nothing_is_taken_for_a_leftover_that_is_not_named_and_furnished_as_one(tmp_path):
+    photos, thesis = tmp_path / "photos", tmp_path / ("thesis-" + "0" * 32)
+    for directory in (photos, thesis):
+        directory.mkdir()
+        (directory / "irreplaceable").write_text("!")
+        os.utime(directory, (0, 0))
+    assert list(leftovers(tmp_path)) == []
+
+
+LOCK_UP_A_DIRECTORY_AND_REMOVE_IT = """
+import os, sys
+from pathlib import Path
+from perago.flow.directory import AttemptDirectory
+from perago.model.attempt import Attempt, Execution
+from perago.model.workspace import WorkspaceRef
+
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+attempt = Attempt("run-1", "clean", 1, 0, "task-1", 0, "songs.clean")
+workspace = WorkspaceRef(repository="bench", branch="main", ref_type="commit", ref="A")
+root = Path(sys.argv[1])
+directory = AttemptDirectory.create(root, Execution.begin(attempt), workspace)
+locked = directory.files / "outer" / "inner"
+locked.mkdir(parents=True)
+(locked / "file").write_text("1")
+locked.chmod(0o555)
+locked.parent.chmod(0o555)
+directory.remove()
+print(len(list(root.iterdir())))
+"""
+
+
+def test_directories_a_task_made_read_only_are_removed_all_the_same():
+    with tempfile.TemporaryDirectory() as root:  # pytest's own is closed to other users
+        Path(root).chmod(0o777)
+        answer = subprocess.run(
+            [sys.executable, "-c", LOCK_UP_A_DIRECTORY_AND_REMOVE_IT, root],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    assert answer.stdout.strip() == "0"

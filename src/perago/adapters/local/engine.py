@@ -46,16 +46,14 @@ class LocalEngine:
         start = key_prefix(prefix)
         entries = list(store.list_objects(workspace.repository, workspace.ref, prefix=start))
         paths = workspace_paths(
-            (entry.key for entry in entries), prefix, folds_case=folds_case(directory.parent)
+            (entry.key for entry in entries), prefix, folds_case=folds_case(directory)
         )
         _make_directories(directory, paths.values())
         wanted = [
             Download(entry, directory / paths[entry.key]) for entry in entries if entry.key in paths
         ]
         fetched = store.download(workspace.repository, workspace.ref, wanted, progress)
-        wait_for_next_tick(
-            directory.parent, max((f.signature.ctime_ns for f in fetched), default=0)
-        )
+        wait_for_next_tick(directory, max((f.signature.ctime_ns for f in fetched), default=0))
         return LocalWorkspace(
             directory,
             start,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _TICK_LIMIT_SECONDS = 5.0
@@ -17,12 +20,8 @@ _TICK_PAUSE_SECONDS = 0.0005
 
 def folds_case(directory: Path) -> bool:
     """Whether names that differ only in case are one file here."""
-    probe = directory / ".perago-Case-probe"
-    probe.touch()
-    try:
+    with _probe(directory) as probe:
         return (directory / probe.name.swapcase()).exists()
-    finally:
-        probe.unlink()
 
 
 def wait_for_next_tick(directory: Path, since_ns: int) -> None:
@@ -31,10 +30,8 @@ def wait_for_next_tick(directory: Path, since_ns: int) -> None:
     Filesystems stamp files with a coarse clock. Without this, a write right after the stat that
     is compared with later could carry the very same time and stay unnoticed.
     """
-    probe = directory / ".perago-tick-probe"
     deadline = time.monotonic() + _TICK_LIMIT_SECONDS
-    probe.touch()
-    try:
+    with _probe(directory) as probe:
         while probe.stat().st_ctime_ns <= since_ns:
             if time.monotonic() > deadline:
                 raise RuntimeConfigError(
@@ -44,5 +41,20 @@ def wait_for_next_tick(directory: Path, since_ns: int) -> None:
                 )
             time.sleep(_TICK_PAUSE_SECONDS)
             os.utime(probe)
+
+
+@contextmanager
+def _probe(directory: Path) -> Iterator[Path]:
+    """A file of a name nobody else uses, gone afterwards."""
+    probe = directory / f".perago-probe-{secrets.token_hex(8)}"
+    try:
+        probe.touch(exist_ok=False)
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"can't write to {directory}: {error.strerror}",
+            fix="free some room, or name a directory this user can write",
+        ) from error
+    try:
+        yield probe
     finally:
-        probe.unlink()
+        probe.unlink(missing_ok=True)
