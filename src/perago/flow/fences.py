@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
-from perago.model.attempt import TaskStatus
+from perago.model.attempt import TASK_ID_KEY, TaskStatus
 from perago.model.commit import IMPORT_KEY
 from perago.model.outcome import PublishLevel
 
@@ -76,13 +76,18 @@ def decide(head: Commit, input_ref: str, *, changed: bool) -> Move:
 
 
 def reason_not_to_replace(
-    head: Commit, execution: Execution, *, touches_actions: bool, uncommitted: Iterable[str]
+    head: Commit,
+    execution: Execution,
+    *,
+    was_accepted: bool,
+    touches_actions: bool,
+    uncommitted: Iterable[str],
 ) -> str | None:
-    """Why an abandoned head must stay after all; None if it may be replaced."""
+    """Why a head that looks abandoned must stay after all; None if it may be replaced."""
     mine, theirs = execution.metadata(), head.metadata
-    same_delivery = all(
-        theirs.get(key) == mine[key] for key in ("perago.task_id", "perago.retry_count")
-    )
+    if was_accepted:
+        return f"it is the accepted result of task {theirs.get(TASK_ID_KEY)}"
+    same_delivery = all(theirs.get(key) == mine[key] for key in (TASK_ID_KEY, "perago.retry_count"))
     if same_delivery and theirs.get("perago.execution_id") != execution.id:
         return (
             f"it was published by another execution of this same delivery "

@@ -22,6 +22,7 @@ from perago.errors import (
 from perago.flow.fences import Move, decide, reason_not_to_replace
 from perago.flow.readback import find_landing, landed_right
 from perago.flow.stage import commit_message
+from perago.model.attempt import TASK_ID_KEY
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.outcome import Published, PublishLevel, PublishPath
 
@@ -48,7 +49,8 @@ class Publication:
     """One execution's wish to move one branch.
 
     ``assert_still_ours`` raises FenceError unless the orchestrator counts on this attempt right
-    now and its lease covers a publication.
+    now and its lease covers a publication. ``is_completed`` is the orchestrator's word on a task:
+    only what no accepted task produced can be abandoned.
     """
 
     store: Store
@@ -59,6 +61,7 @@ class Publication:
     level: PublishLevel
     budget: PublishBudget
     assert_still_ours: Callable[[], None]
+    is_completed: Callable[[str], bool]
 
     def publish(self) -> Published:
         try:
@@ -197,9 +200,11 @@ class Publication:
             self.workspace.ref,
         )
         actions = self.store.diff(repository, ref, head.id, prefix=ACTIONS_PREFIX)
+        task_id = head.metadata.get(TASK_ID_KEY)
         reason = reason_not_to_replace(
             head,
             self.execution,
+            was_accepted=task_id is not None and self.is_completed(task_id),
             touches_actions=next(iter(actions), None) is not None,
             uncommitted=self.store.uncommitted(repository, branch),
         )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STAGING_PREFIX = "perago-staging-"
+TASK_ID_KEY = "perago.task_id"
 _SEGMENT_LIMIT = 40
 
 
@@ -103,7 +104,7 @@ class Execution:
             "perago.task_name": a.task_name,
             "perago.seq": str(a.seq),
             "perago.iteration": str(a.iteration),
-            "perago.task_id": a.task_id,
+            TASK_ID_KEY: a.task_id,
             "perago.retry_count": str(a.retry_count),
         }
 

@@ -24,6 +24,10 @@ class Orchestrator(Protocol):
         """What this attempt is now. Raises UnknownAttemptError, OrchestratorUnavailableError."""
         ...
 
+    def is_completed(self, task_id: str) -> bool:
+        """Whether a task of that id was accepted as COMPLETED; False for one it doesn't know."""
+        ...
+
     def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:
         """Extend the lease; False, and no extension, if the attempt isn't in progress any more."""
         ...

@@ -89,10 +89,11 @@ def test_everything_that_moved_is_named_at_once():
         assert_current_attempt_snapshot(ATTEMPT, now)
 
 
-def reason(metadata, *, touches_actions=False, uncommitted=()):
+def reason(metadata, *, was_accepted=False, touches_actions=False, uncommitted=()):
     return reason_not_to_replace(
         commit("H", "A", metadata=metadata),
         ME,
+        was_accepted=was_accepted,
         touches_actions=touches_actions,
         uncommitted=uncommitted,
     )
@@ -121,6 +122,10 @@ def test_a_publication_of_this_delivery_without_an_execution_id_may_not():
     metadata = TWIN.metadata()
     del metadata["perago.execution_id"]
     assert "another execution" in reason(metadata)
+
+
+def test_the_result_of_an_accepted_task_may_not():
+    assert "accepted result of task t" in reason({"perago.task_id": "t"}, was_accepted=True)
 
 
 def test_what_a_person_imported_may_not():

@@ -151,6 +151,34 @@ def test_nor_is_it_while_the_twin_may_still_be_accepted(stage, edits):
     assert stage.bench.history()[:2] == [published[0], stage.A]
 
 
+class Knowing:
+    """An orchestrator that has accepted one more task than the bench's."""
+
+    def __init__(self, queue, accepted):
+        self._queue, self._accepted = queue, accepted
+
+    def is_completed(self, task_id):
+        return task_id == self._accepted
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_accepted_result_of_another_run_is_never_replaced(stage, edits, accepted):
+    stage.bench.store.put_bytes("bench", "main", "later", b"1")
+    head = stage.bench.store.commit(
+        "bench", "main", message="a later run", metadata={"perago.task_id": "theirs"}
+    )
+    knowing = Knowing(stage.bench.queue, "theirs" if accepted else "another")
+    outcome = stage.attempt(edits, orchestrator=knowing)
+    if accepted:
+        assert "it is the accepted result of task theirs" in outcome.report.reason
+        assert stage.bench.head == head.id
+    else:
+        assert outcome.published.replaced == head.id
+
+
 def test_a_head_that_touches_the_repositorys_actions_is_never_replaced(stage, edits):
     head = stage.bench.write({"_lakefs_actions/fence.yaml": "name: fence"})
     outcome = stage.attempt(edits)

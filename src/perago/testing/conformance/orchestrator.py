@@ -246,6 +246,17 @@ class OrchestratorConformance:
 
     # --- report ------------------------------------------------------------------------------
 
+    def test_only_an_accepted_completion_counts_as_completed(
+        self, bench: OrchestratorBench
+    ) -> None:
+        first = step("first")
+        bench.start(first, workspace=workspace())
+        one = take(bench, first)
+        assert not bench.orchestrator.is_completed(one.attempt.task_id)
+        assert not bench.orchestrator.is_completed("nobody's")
+        bench.orchestrator.report(one.attempt, completed())
+        assert bench.orchestrator.is_completed(one.attempt.task_id)
+
     def test_an_accepted_completion_is_final(self, bench: OrchestratorBench) -> None:
         first = step("first")
         run_id = bench.start(first, workspace=workspace())
