@@ -18,7 +18,7 @@ from perago.model.workspace import WorkspaceRef
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from perago.model.attempt import Attempt
+    from perago.model.attempt import Attempt, Delivery
     from perago.model.commit import Commit
     from perago.model.run import AttemptRecord
     from perago.testing.bench import Bench
@@ -53,12 +53,17 @@ def output_was_the_head(schedule: Schedule) -> None:
 
 
 def output_follows_the_input(schedule: Schedule) -> None:
-    """A COMPLETED task's output ref is its input commit, or one whose only parent that is."""
-    bench = schedule.bench
-    for ref, record in accepted_publications(bench).items():
-        parents = bench.store.get_commit(bench.repository, ref).parents
-        if parents != (_input_ref(record),):
-            raise InvariantViolated(f"{record.attempt} completed with {ref}, a child of {parents}")
+    """What an attempt says it published is its input commit, or one whose only parent that is."""
+    bench, ledger = schedule.bench, schedule.ledger
+    for execution_id, outcome in ledger.outcomes.items():
+        if outcome.published is None:
+            continue
+        input_ref = _input_ref(ledger.deliveries[execution_id])
+        found = bench.store.get_commit(bench.repository, outcome.published.ref)
+        if found.id != input_ref and not found.is_only_child_of(input_ref):
+            raise InvariantViolated(
+                f"{execution_id} published {found.id} on {found.parents}, not on {input_ref}"
+            )
 
 
 def one_commit_per_step(schedule: Schedule) -> None:
@@ -174,8 +179,8 @@ def step_of(attempt: Attempt) -> Step:
     return Step(attempt.workflow_instance_id, attempt.reference_task_name, str(attempt.iteration))
 
 
-def _input_ref(record: AttemptRecord) -> str:
-    return WorkspaceRef.model_validate(record.input["workspace"]).ref
+def _input_ref(given: AttemptRecord | Delivery) -> str:
+    return WorkspaceRef.model_validate(given.input["workspace"]).ref
 
 
 def _step_of_commit(commit: Commit) -> Step | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perago.declare.task import AnyTask
-    from perago.model.attempt import Execution
+    from perago.model.attempt import Delivery, Execution
     from perago.model.outcome import AttemptOutcome
 
 
@@ -30,12 +30,13 @@ class Sighting:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything worth judging afterwards. ``tasks`` are by task id, ``outcomes`` by execution id.
+    """Everything worth judging afterwards. ``tasks`` are by task id, the others by execution id.
 
     Executions that crashed have no outcome.
     """
 
     tasks: dict[str, AnyTask] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
     entries: list[Movement | Sighting] = field(default_factory=list)
     outcomes: dict[str, AttemptOutcome] = field(default_factory=dict)
 

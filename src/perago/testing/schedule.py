@@ -138,6 +138,7 @@ class Worker:
         self._error: BaseException | None = None
         self._lost_answer: bool | None = None
         ledger.tasks[delivery.attempt.task_id] = task
+        ledger.deliveries[self.execution.id] = delivery
 
     @property
     def attempt(self) -> Attempt:
