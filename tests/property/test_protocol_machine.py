@@ -42,7 +42,8 @@ WINDOWS = (
 )
 
 serial_numbers = itertools.count()
-places = st.sampled_from([None, *WINDOWS, "the end", "the end"])  # None: not begun
+NOT_BEGUN = None
+places = st.sampled_from([NOT_BEGUN, *WINDOWS, "publish.decided", "the end", "the end"])
 picks = st.integers(min_value=0, max_value=10**6)
 
 
@@ -157,7 +158,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     def teardown(self):
         try:
             for worker in self.schedule.running:
-                worker.finish()
+                self.go_to(worker, "the end")
                 self.promises_hold()
                 self.the_branch_is_as_modelled()
             self.collect_leftovers()
@@ -224,9 +225,9 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     @rule(pick=picks, place=st.sampled_from(["the next", *WINDOWS]))
     def advance(self, pick, place):
         worker = self.pick(pick)
-        worker.advance()
+        self.go_on(worker)
         if place != "the next":
-            go_to(worker, place)
+            self.go_to(worker, place)
 
     @precondition(lambda self: self.schedule.running)
     @rule(pick=picks)
@@ -235,11 +236,12 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         attempt, act = worker.attempt, self.acts[worker.execution.id]
         last_fence = "fence2.passed" if act in WRITING else "fence1.passed"
         if last_fence in worker.passed or not self.everything_is_promised:
-            worker.finish()
+            self.go_to(worker, "the end")
             return
-        current = self.bench.queue.reload(attempt).status is TaskStatus.IN_PROGRESS
+        current = self.is_current(worker)
         permitted = self.model.lets_publish(attempt, input_of(worker))
-        outcome = worker.finish()
+        self.go_to(worker, "the end")
+        outcome = worker.outcome
         assert outcome.report.completed == (current and permitted and act in ENDING_WELL)
         assert outcome.accepted is current
         if outcome.report.completed:
@@ -258,7 +260,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     def lose_an_answer(self, pick, applied):
         worker = self.pick(pick)
         worker.lose_answer(applied=applied)
-        worker.finish()
+        self.go_to(worker, "the end")
 
     # --- what always holds -------------------------------------------------------------------
 
@@ -302,8 +304,21 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         self.overlapped |= bool(self.schedule.running)
         worker = self.schedule.begin(delivery, TASKS[delivery.attempt.task_name, act])
         self.acts[worker.execution.id] = act
-        go_to(worker, place)
+        self.go_to(worker, place)
         return worker
+
+    def go_to(self, worker, place):
+        """Let it go on to that failpoint, or to its end if that isn't on its way."""
+        while worker.at != place and not worker.ended:
+            self.go_on(worker)
+
+    def go_on(self, worker):
+        worker.advance()
+        if worker.at in ("fence1.passed", "fence2.passed") or is_about_to_replace(worker):
+            assert self.is_current(worker), "a fence let a stale attempt pass"
+
+    def is_current(self, worker):
+        return self.bench.queue.reload(worker.attempt).status is TaskStatus.IN_PROGRESS
 
     def leases_run_out(self):
         self.bench.clock.advance(LEASE + 1)
@@ -318,10 +333,10 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         return running[number % len(running)]
 
 
-def go_to(worker, place):
-    """Let it go on to that failpoint, or to its end if that isn't on its way."""
-    while worker.at != place and not worker.ended:
-        worker.advance()
+def is_about_to_replace(worker):
+    if worker.at != "publish.decided":
+        return False
+    return worker.journal.of("publish.decided")["move"] in ("replace", "relocate_back")
 
 
 def input_of(worker):
