@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -34,12 +35,11 @@ def pages() -> dict[Path, str]:
 
 def commands_page() -> str:
     context = click.Context(cli, info_name="perago")
-    common = _common_options(context)
+    common = _common_rows(context)
     listed = [
         f"| [`{name}`](#perago-{name}) | {summary} |" for name, (_, summary) in COMMANDS.items()
     ]
-    shared = [_option_row(option) for option in common.values()]
-    sections = [_command(context, name, set(common)) for name in COMMANDS]
+    sections = [_command(context, name, common) for name in COMMANDS]
     return _page(
         "Commands",
         "Results go to standard output; progress, events and errors to standard error. On a "
@@ -47,19 +47,23 @@ def commands_page() -> str:
         "([logs](logs.md)). What the exit codes mean: [exit codes](exit-codes.md).",
         _table(("command", "does"), listed),
         "Every command has these:",
-        _table(("option", "means"), shared),
+        _table(("option", "means"), list(common.values())),
         *sections,
     )
 
 
-def _common_options(context: click.Context) -> dict[str, click.Option]:
-    per_command = [_options_of(context, name) for name in COMMANDS]
+def _common_rows(context: click.Context) -> dict[str, str]:
+    """The options that every command has, each as most commands have it."""
+    per_command = [_rows_of(context, name) for name in COMMANDS]
     return {
-        flag: option
-        for flag, option in per_command[0].items()
-        if all(option.help == other[flag].help for other in per_command if flag in other)
-        and all(flag in other for other in per_command)
+        flag: Counter(rows[flag] for rows in per_command).most_common(1)[0][0]
+        for flag in per_command[0]
+        if all(flag in rows for rows in per_command)
     }
+
+
+def _rows_of(context: click.Context, name: str) -> dict[str, str]:
+    return {flag: _option_row(option) for flag, option in _options_of(context, name).items()}
 
 
 def _options_of(context: click.Context, name: str) -> dict[str, click.Option]:
@@ -68,19 +72,19 @@ def _options_of(context: click.Context, name: str) -> dict[str, click.Option]:
     return {param.opts[0]: param for param in params if isinstance(param, click.Option)}
 
 
-def _command(context: click.Context, name: str, common: set[str]) -> str:
+def _command(context: click.Context, name: str, common: dict[str, str]) -> str:
     command = cli.get_command(context, name)
     if command is None:
         raise LookupError(name)
     usage = " ".join(command.collect_usage_pieces(context))
-    own = [o for flag, o in _options_of(context, name).items() if flag not in common]
+    own = [row for flag, row in _rows_of(context, name).items() if row != common.get(flag)]
     parts = [
         f"## `perago {name}`",
         f"```text\nperago {name} {usage}\n```",
         _prose(command.help or ""),
     ]
     if own:
-        parts.append(_table(("option", "means"), [_option_row(option) for option in own]))
+        parts.append(_table(("option", "means"), own))
     return "\n\n".join(parts)
 
 

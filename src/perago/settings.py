@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from perago.errors import RuntimeConfigError
@@ -35,7 +36,10 @@ class Settings(BaseSettings):
     @classmethod
     def _exactly_once_is_not_cas(cls, value: object) -> object:
         if value == "exactly-once":
-            raise ValueError("'exactly-once' isn't available yet, and is never taken for 'cas'")
+            # Not ValueError, which pydantic would put "Value error, " in front of.
+            raise PydanticCustomError(
+                "unavailable", "'exactly-once' isn't available yet, and is never taken for 'cas'"
+            )
         return value
 
     @property

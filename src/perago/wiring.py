@@ -11,6 +11,7 @@ from perago.adapters.embedded.store import EmbeddedStore
 from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine, LocalWorkspace
 from perago.adapters.local.filesystem import folds_case
+from perago.errors import RuntimeConfigError
 from perago.flow.runtime import Runtime
 from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
@@ -72,9 +73,18 @@ def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime
     )
 
 
+def check_failpoints(settings: Settings) -> None:
+    """Raises RuntimeConfigError for failpoints that no attempt could be run with."""
+    _failpoints(settings.failpoints)
+
+
 def _failpoints(spec: str) -> Failpoints:
     if not spec:
         return NoFailpoints()
     from perago.adapters.local.faults import parse_faults
 
-    return parse_faults(spec)
+    try:
+        return parse_faults(spec)
+    except RuntimeConfigError as error:
+        message = f"PERAGO_FAILPOINTS={spec}: {error.message}"
+        raise RuntimeConfigError(message, fix=error.fix) from None

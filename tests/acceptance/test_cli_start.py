@@ -73,7 +73,7 @@ def test_every_error_has_an_exit_code_that_is_documented(kind):
         (errors.CorruptObjectError, 5),
         (errors.PublishUnknownError, 5),
         (errors.OrchestratorUnavailableError, 5),
-        (errors.RunFailedError, 1),
+        (errors.RunError, 1),
         (errors.UnsupportedFileError, 1),
         (ValueError, 70),
     ],
@@ -100,11 +100,65 @@ def test_with_json_the_error_is_json_too(perago):
     assert json.loads(answer.err)["error"]["code"] == "repository_not_found"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message", "command"),
+    [
+        (("runs", "--nope"), "--nope", "perago runs"),
+        (("runs", "--logs"), "--logs needs a RUN", "perago runs"),
+        (("demo", "--rows", "0"), "--rows", "perago demo"),
+        (("run",), "Name a pipeline", "perago run"),
+        (("run", "songs_tasks", "--param", "count"), "TASK.FIELD=VALUE", "perago run"),
+        (("hystory",), "Did you mean 'history'?", "perago"),
+    ],
+)
+def test_with_json_wrong_usage_is_json_too(perago, arguments, message, command):
+    answer = perago(*arguments, "--json")
+    assert (answer.code, answer.out) == (2, "")
+    (line,) = answer.err.splitlines()
+    error = json.loads(line)["error"]
+    assert error["code"] == "usage"
+    assert message in error["message"]
+    assert f"`{command} --help`" in error["fix"]
+
+
+def test_without_json_wrong_usage_shows_how_it_is_used(perago):
+    answer = perago("runs", "--nope")
+    assert answer.code == 2
+    assert answer.err.startswith("Usage: perago runs")
+    assert "--nope" in answer.err
+
+
 def test_a_wrong_setting_is_named_with_its_value(perago, monkeypatch):
     monkeypatch.setenv("PERAGO_PUBLISH_FENCE", "exactly-once")
     answer = perago("runs")
     assert answer.code == 2
-    assert "PERAGO_PUBLISH_FENCE=exactly-once" in answer.err
+    assert "PERAGO_PUBLISH_FENCE=exactly-once: 'exactly-once' isn't available yet" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("failpoints", "problem"),
+    [
+        ("publish.snet=kill", "failpoint 'publish.snet' doesn't exist"),
+        ("publish.sent=kil", "action 'kil' doesn't exist"),
+        ("publish.sent=delay:long", "can't take 'long'"),
+    ],
+)
+def test_wrong_failpoints_are_refused_before_a_run_is_made(
+    perago, monkeypatch, queue, failpoints, problem
+):
+    monkeypatch.setenv("PERAGO_FAILPOINTS", failpoints)
+    answer = perago("run", "songs_tasks", "--from", "data", "--json")
+    assert answer.code == 2
+    assert answer.error["code"] == "runtime_config"
+    assert f"PERAGO_FAILPOINTS={failpoints}: " in answer.error["message"]
+    assert problem in answer.error["message"]
+    assert queue.runs() == []
+
+
+def test_the_help_of_the_demo_names_one_default_home(perago):
+    out = " ".join(perago("demo", "--help").out.split())
+    assert "[default: ./perago-demo]" in out
+    assert ".perago]" not in out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 def command(*, run: str, reason: str, speaker: Speaker, settings: Settings) -> None:
     """End a run for good; what its completed steps published stays published.
 
-    RUN is a run's id, or a start of it that no other run has. An attempt in progress loses its
-    right to publish at once, and the process working on the run stops by itself.
+    RUN is a run's id, or a start of it that no other run has. The process working on the run
+    stops by itself, and an attempt in progress is refused at its next fence. One that has passed
+    its last fence may still publish; its report is not accepted, and the next run on that branch
+    won't start from such a commit unless a person says --from-head.
 
     \b
     JSON: {id, status, reason, output_ref}

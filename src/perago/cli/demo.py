@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common, console
+from perago.cli.options import common_with
+from perago.cli.streams import STARTING, meanwhile, tell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,55 +18,59 @@ if TYPE_CHECKING:
     from perago.ports.store import Store
     from perago.settings import Settings
 
-DEMO_HOME = Path("perago-demo")
 _CRASHING_STEP = 2
 
 
 @click.command()
-@click.option("--rows", default=20_000, show_default=True, help="Listening events to make up.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Listening events to make up.",
+)
 @click.option("--no-crash", is_flag=True, help="Leave out the crash.")
-@common
+@common_with(default_home=Path("perago-demo"), starts_slowly=True)
 def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) -> int:
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
-    Everything is kept in ./perago-demo (or --home); nothing else is touched.
+    Everything is kept in ./perago-demo, or in --home; nothing else is touched.
     """
-    from perago.cli.live import PlainLines, watching
-    from perago.cli.run import as_json, exit_code
-    from perago.declare.loading import load_pipeline
-    from perago.wiring import open_queue, open_store
-    from perago.worker.pipeline_runner import run_pipeline
-    from perago.worker.starting import StartingPoint, start_run
+    tell(f"{click.style('Perago demo', bold=True)}  {_programme(rows, crash=not no_crash)}")
+    with meanwhile(STARTING):
+        from perago.cli.live import PlainLines, watching
+        from perago.cli.opening import for_this_command
+        from perago.cli.run_end import as_json, exit_code
+        from perago.declare.loading import load_pipeline
+        from perago.wiring import open_queue, open_store
+        from perago.worker.pipeline_runner import run_pipeline
+        from perago.worker.starting import StartingPoint, start_run
 
-    settings = _demo_settings(settings)
-    store, queue = open_store(settings), open_queue(settings)
-    repository = _unused_name(store)
-    settings = settings if no_crash else _with_crash(settings, repository)
-
-    say = console(stderr=True).print
-    say(f"[bold]Perago demo[/]  {rows:,} listening events, four tasks, one versioned workspace")
-    if not no_crash:
-        say(
-            "The second task will be killed (SIGKILL) right after it published, before it could "
-            "report. Watch the retry replace that abandoned commit.\n"
-        )
-    plan = load_pipeline("perago.demo.songs:songs").plan({"ingest": {"rows": rows}})
-    run_id = start_run(queue, store, plan, StartingPoint(repository))
+        store = for_this_command(open_store(settings))
+        queue = for_this_command(open_queue(settings))
+        repository = _unused_name(store)
+        settings = settings if no_crash else _with_crash(settings, repository)
+        plan = load_pipeline("perago.demo.songs:songs").plan({"ingest": {"rows": rows}})
+        run_id = start_run(queue, store, plan, StartingPoint(repository))
     with watching(queue.get(run_id), elsewhere=PlainLines()) as watcher:
         record = run_pipeline(settings, run_id, watcher)
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
     speaker.say(
-        as_json(record) | {"repository": repository, "report": str(page)},
+        as_json(record) | {"repository": repository, "report": str(page) if page else None},
         lambda: _story(store, record, page, settings),
     )
     return exit_code(record)
 
 
-def _demo_settings(settings: Settings) -> Settings:
-    from perago.settings import Settings as Defaults
-
-    chosen = settings.home != Defaults.model_fields["home"].default
-    return settings if chosen else settings.model_copy(update={"home": DEMO_HOME})
+def _programme(rows: int, *, crash: bool) -> str:
+    programme = f"{rows:,} listening events, four tasks, one versioned workspace"
+    if not crash:
+        return programme
+    return (
+        f"{programme}\n"
+        "The second task will be killed (SIGKILL) right after it published, before it could\n"
+        "report. Watch the retry replace that abandoned commit.\n"
+    )
 
 
 def _with_crash(settings: Settings, repository: str) -> Settings:
@@ -100,7 +105,8 @@ def _story(
     from rich.text import Text
 
     from perago.cli.history import commit_document, history_layout
-    from perago.cli.run import summary
+    from perago.cli.phrasing import RUN_LENGTH
+    from perago.cli.run_end import summary
 
     assert record.workspace is not None  # noqa: S101 - the songs pipeline has one
     repository = record.workspace.repository
@@ -108,13 +114,20 @@ def _story(
         commit_document(store, repository, commit)
         for commit in store.history(repository, record.workspace.branch)
     ]
+    crashed = any(attempt.attempt.retry_count for attempt in record.attempts)
     home = f"--home {settings.home}"
+    looks = [
+        f"perago runs {record.id[:RUN_LENGTH]} --logs {home}",
+        f"perago diff main~ main --repository {repository} {home}",
+        f"perago verify {home}",
+    ]
     return Group(
-        summary(record),
-        Text("\nWhat the branch shows: one commit per task, the abandoned one is not among them"),
+        summary(record, settings.home),
+        Text(
+            "\nWhat the branch shows: one commit per task"
+            + (", the abandoned one is not among them" if crashed else "")
+        ),
         history_layout(history),
         Text.assemble("\nThe report: ", (page.as_uri() if page else "none", "bold")),
-        Text(f"\nLook around:  perago runs {record.id[:8]} --logs {home}", style="dim"),
-        Text(f"              perago diff {str(history[1]['id'])[:12]} main {home}", style="dim"),
-        Text(f"              perago verify {home}", style="dim"),
+        Text("\nLook around:  " + "\n              ".join(looks), style="dim"),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import traceback
 
 import click
 
 from perago import errors
+from perago.cli.streams import tell
 
 EXIT_CODES = {
     # the first matching row counts
@@ -47,26 +49,43 @@ EXIT_CODES = {
 
 
 def exit_code_for(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
     return next(code for code, (_, kinds) in EXIT_CODES.items() if isinstance(error, kinds))
 
 
 def show_failure(error: Exception, *, as_json: bool, debug: bool) -> None:
     if debug:
-        click.echo("".join(traceback.format_exception(error)), err=True)
-    known = isinstance(error, errors.PeragoError)
-    code = error.code if isinstance(error, errors.PeragoError) else "internal"
-    message = error.message if isinstance(error, errors.PeragoError) else _unexpected(error)
-    fix = error.fix if isinstance(error, errors.PeragoError) else None
+        tell("".join(traceback.format_exception(error)))
     if as_json:
-        detail = {"code": code, "message": message, "fix": fix}
-        click.echo(json.dumps({"error": detail}, ensure_ascii=False), err=True)
-        return
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
-    if fix:
-        click.echo(f"  {click.style('fix:', fg='green', bold=True)} {fix}", err=True)
-    if not known and not debug:
-        click.echo("  This is a bug in Perago. --debug shows where.", err=True)
+        tell(json.dumps({"error": _document(error)}, ensure_ascii=False))
+    elif isinstance(error, click.ClickException):
+        tell(_usage(error))
+    else:
+        _lay_out(error, debug=debug)
 
 
-def _unexpected(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _document(error: Exception) -> dict[str, str | None]:
+    if isinstance(error, errors.PeragoError):
+        return {"code": error.code, "message": error.message, "fix": error.fix}
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "perago"
+        fix = f"`{command} --help` says what it takes"
+        return {"code": "usage", "message": error.format_message(), "fix": fix}
+    return {"code": "internal", "message": f"{type(error).__name__}: {error}", "fix": None}
+
+
+def _usage(error: click.ClickException) -> str:
+    words = io.StringIO()
+    error.show(words)
+    return words.getvalue().rstrip("\n")
+
+
+def _lay_out(error: Exception, *, debug: bool) -> None:
+    document = _document(error)
+    tell(f"{click.style('error:', fg='red', bold=True)} {document['message']}")
+    if fix := document["fix"]:
+        tell(f"  {click.style('fix:', fg='green', bold=True)} {fix}")
+    if not isinstance(error, errors.PeragoError) and not debug:
+        tell("  This is a bug in Perago. --debug shows where.")

@@ -9,7 +9,7 @@ import click
 
 from perago.cli.options import common
 from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, iso
-from perago.cli.refs import repository_option, resolve_commit, resolve_repository
+from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("ref", required=False)
 @repository_option
-@click.option("--branch", default="main", show_default=True, help="The branch, without REF.")
+@click.option(
+    "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch, without REF."
+)
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many commits."
 )

@@ -9,6 +9,7 @@ import click
 
 from perago.cli.options import common
 from perago.cli.phrasing import COMMIT_LENGTH
+from perago.cli.refs import DEFAULT_BRANCH, repository_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--repository", "-r", help="The repository.  [default: the directory's name]")
-@click.option("--branch", default="main", show_default=True, help="The branch to commit to.")
+@click.option(
+    "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to commit to."
+)
 @click.option("--prefix", default="/", show_default=True, help="Where in the repository it goes.")
 @click.option("--message", help="What the commit says.  [default: names the directory]")
 @common
@@ -48,7 +51,6 @@ def command(
     """
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
-    from perago.cli.run import repository_name
     from perago.wiring import open_queue, open_store
     from perago.worker.branches import assert_no_active_run
     from perago.worker.importing import import_directory

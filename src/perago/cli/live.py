@@ -8,7 +8,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.progress_bar import ProgressBar
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perago.cli.options import console
+from perago.cli.streams import STARTING, clear_line, is_terminal, tell
 from perago.model.outcome import Transfer
 from perago.worker.watcher import NobodyWatching
 
@@ -52,7 +52,7 @@ _STEP_WORDS = {
 @contextmanager
 def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator[Watcher]:
     """A live table if standard error is a terminal; otherwise JSON lines, or what is given."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield elsewhere or JsonLines()
         return
     display = LiveTable([step.reference for step in record.plan.steps])
@@ -64,7 +64,7 @@ def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator
 @contextmanager
 def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
     """A progress bar for one bulk transfer; silent where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda _transfer: None
         return
     bar = Progress(
@@ -75,6 +75,7 @@ def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
         console=console(stderr=True),
         transient=True,
     )
+    clear_line()
     with bar:
         task = bar.add_task(what, total=None, objects=0)
 
@@ -94,7 +95,7 @@ class JsonLines(NobodyWatching):
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         del attempt
-        click.echo(json.dumps(fields, ensure_ascii=False, default=str), err=True)
+        tell(json.dumps(fields, ensure_ascii=False, default=str))
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         fields = {
@@ -114,21 +115,18 @@ class PlainLines(NobodyWatching):
 
     def attempt_started(self, attempt: Attempt) -> None:
         retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
-        self._say(f"{attempt.reference_task_name}{retry}")
+        tell(f"{attempt.reference_task_name}{retry}")
 
     def step_started(self, attempt: Attempt, step: str) -> None:
         del attempt
-        self._say(f"    {_STEP_WORDS.get(step, step)}")
+        tell(f"    {_STEP_WORDS.get(step, step)}")
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         del attempt
-        self._say(f"    {status}" + (f": {reason}" if reason else ""))
+        tell(f"    {status}" + (f": {reason}" if reason else ""))
 
     def waiting(self, seconds: float) -> None:
         del seconds  # the start of the next attempt says it
-
-    def _say(self, line: str) -> None:
-        click.echo(line, err=True)
 
 
 class _Row:
@@ -155,10 +153,14 @@ class LiveTable:
             if past.ended_at is not None:
                 row.status, row.retry = past.status, past.attempt.retry_count
                 row.seconds += past.ended_at - (past.started_at or past.ended_at)
+        for row in self._rows.values():
+            if row.status != "COMPLETED":
+                row.detail = STARTING
+                return
 
     def attempt_started(self, attempt: Attempt) -> None:
         row = self._row(attempt)
-        row.status, row.detail, row.retry = "IN_PROGRESS", "starting", attempt.retry_count
+        row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
         row.began, row.transfer = time.monotonic(), None
 
     def step_started(self, attempt: Attempt, step: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from perago.cli.streams import tell
+
 COMMANDS = {
     # name: (module, one line for --help), in the order a newcomer needs them
     "demo": (
@@ -79,24 +81,16 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point: runs a command and turns whatever it raises into a message and an exit code."""
     arguments: Any = sys.argv[1:] if argv is None else argv
     try:
-        code = cli.main(arguments, standalone_mode=False)
-    except click.exceptions.Exit as end:
-        code = end.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        code = cli.main(arguments, prog_name="perago", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         code = 130
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        code = 0
     except Exception as error:  # noqa: BLE001 - the last place where it can be told to a person
-        code = _tell(error, arguments)
+        code = _tell_failure(error, arguments)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell(error: Exception, arguments: list[str]) -> int:
+def _tell_failure(error: Exception, arguments: list[str]) -> int:
     from perago.cli.failures import exit_code_for, show_failure
 
     show_failure(error, as_json="--json" in arguments, debug="--debug" in arguments)

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from perago.model.commit import Commit
     from perago.ports.store import Store
 
+DEFAULT_BRANCH = "main"
 _NAMED_CANDIDATES = 5
 
 repository_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--repository", "-r", help="The repository.  [default: the only one there is]"
 )
+
+
+def repository_name(name: str) -> str:
+    """The repository a pipeline or a directory gets if none is named."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return plain if len(plain) >= 3 else f"{plain or 'run'}-workspace"  # noqa: PLR2004 - store's rule
 
 
 def resolve_repository(store: Store, given: str | None) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with, home_to_name
+from perago.cli.refs import DEFAULT_BRANCH, repository_name
+from perago.cli.streams import STARTING, meanwhile
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from perago.cli.options import Speaker
-    from perago.model.run import RunRecord
     from perago.ports.runs import Runs
     from perago.settings import Settings
-
-_INTERRUPTED = 130
 
 
 @click.command()
@@ -31,7 +28,9 @@ _INTERRUPTED = 130
     help="Set a task's parameter; VALUE is JSON, or plain text. May be repeated.",
 )
 @click.option("--repository", help="Where the workspace lives.  [default: the pipeline's name]")
-@click.option("--branch", default="main", show_default=True, help="The branch to publish to.")
+@click.option(
+    "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to publish to."
+)
 @click.option(
     "--from",
     "directory",
@@ -50,7 +49,7 @@ _INTERRUPTED = 130
     metavar="[RUN]",
     help="Go on from the last accepted task of a run: the named one, or the latest unfinished.",
 )
-@common
+@common_with(starts_slowly=True)
 def command(
     *,
     target: str | None,
@@ -68,35 +67,38 @@ def command(
     Ctrl-C pauses the run, with nothing half done; --resume goes on. A run that was killed can be
     resumed the same way.
     """
-    from perago.cli.live import watching
-    from perago.wiring import open_queue
-    from perago.worker.pipeline_runner import run_pipeline
-
-    queue = open_queue(settings)
-    if resume is None:
-        if target is None:
-            raise click.UsageError("Name a pipeline to run (module:pipeline), or use --resume.")
-        run_id = _start(
-            settings,
-            queue,
-            target,
-            params=params,
-            repository=repository,
-            branch=branch,
-            directory=directory,
-            from_head=from_head,
+    if resume is not None and (params or directory or from_head or repository):
+        raise click.UsageError(
+            "--resume goes on with the run as it was started: "
+            "leave out --param, --from, --from-head and --repository."
         )
-    else:
-        if params or directory or from_head or repository:
-            raise click.UsageError(
-                "--resume goes on with the run as it was started: "
-                "leave out --param, --from, --from-head and --repository."
+    with meanwhile(STARTING):
+        from perago.cli.live import watching
+        from perago.cli.opening import for_this_command
+        from perago.cli.run_end import as_json, exit_code, summary
+        from perago.wiring import open_queue
+        from perago.worker.pipeline_runner import run_pipeline
+
+        queue = for_this_command(open_queue(settings))
+        if resume is not None:
+            run_id = _resumable(queue, resume, target)
+        elif target is not None:
+            run_id = _start(
+                settings,
+                queue,
+                target,
+                params=params,
+                repository=repository,
+                branch=branch,
+                directory=directory,
+                from_head=from_head,
             )
-        run_id = _resumable(queue, resume, target)
+        else:
+            raise click.UsageError("Name a pipeline to run (module:pipeline), or use --resume.")
 
     with watching(queue.get(run_id)) as watcher:
         record = run_pipeline(settings, run_id, watcher, resume=resume is not None)
-    speaker.say(as_json(record), lambda: summary(record))
+    speaker.say(as_json(record), lambda: summary(record, home_to_name()))
     return exit_code(record)
 
 
@@ -112,6 +114,7 @@ def _start(
     from_head: bool,
 ) -> str:
     from perago.cli.live import transferring
+    from perago.cli.opening import for_this_command
     from perago.declare.loading import load_pipeline
     from perago.wiring import open_store
     from perago.worker.starting import StartingPoint, start_run
@@ -121,8 +124,9 @@ def _start(
     point = StartingPoint(
         repository or repository_name(pipeline.name), branch, directory, from_head
     )
-    with transferring("import") as progress:
-        return start_run(queue, open_store(settings), plan, point, progress)
+    store = for_this_command(open_store(settings))
+    with transferring("import") if directory else nullcontext() as progress:
+        return start_run(queue, store, plan, point, progress)
 
 
 def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -143,11 +147,6 @@ def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     return params
 
 
-def repository_name(pipeline_name: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", pipeline_name.lower()).strip("-")
-    return name if len(name) >= 3 else f"{name or 'run'}-workspace"  # noqa: PLR2004 - store's rule
-
-
 def _resumable(queue: Runs, run: str, target: str | None) -> str:
     from perago.errors import RunNotFoundError
     from perago.model.run import RunStatus
@@ -161,65 +160,3 @@ def _resumable(queue: Runs, run: str, target: str | None) -> str:
     raise RunNotFoundError(
         "there is no unfinished run to resume", fix="`perago runs` lists them; name one"
     )
-
-
-def exit_code(record: RunRecord) -> int:
-    from perago.model.run import RunStatus
-
-    codes = {RunStatus.COMPLETED: 0, RunStatus.PAUSED: _INTERRUPTED}
-    return codes.get(record.status, 1)
-
-
-def as_json(record: RunRecord) -> dict[str, object]:
-    from perago.cli.phrasing import iso
-
-    return {
-        "run": record.id,
-        "pipeline": record.plan.name,
-        "target": record.plan.target,
-        "status": record.status,
-        "reason": record.reason,
-        "workspace": record.workspace.model_dump() if record.workspace else None,
-        "output_ref": record.output_ref,
-        "attempts": [
-            {
-                "reference": a.attempt.reference_task_name,
-                "task": a.attempt.task_name,
-                "task_id": a.attempt.task_id,
-                "retry": a.attempt.retry_count,
-                "status": a.status,
-                "reason": a.reason,
-                "started_at": iso(a.started_at),
-                "ended_at": iso(a.ended_at),
-                "output": a.output or None,
-            }
-            for a in record.attempts
-        ],
-    }
-
-
-def summary(record: RunRecord) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from perago.cli.live import attempts_table
-
-    lines: list[RenderableType] = [attempts_table(record)]
-    style = {"COMPLETED": "green", "PAUSED": "yellow"}.get(record.status, "red")
-    lines.append(Text.assemble(("run ", "dim"), record.id, "  ", (record.status, style)))
-    if record.reason:
-        lines.append(Text(f"  {record.reason}"))
-    if way_on := _way_on(record):
-        lines.append(Text(f"  {way_on}", style="bold"))
-    return Group(*lines)
-
-
-def _way_on(record: RunRecord) -> str | None:
-    from perago.model.attempt import TaskStatus
-    from perago.model.run import RunStatus
-
-    if record.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
-        return None
-    if record.attempts[-1].status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
-        return "a retry can't help: mend the input, then start again with --from-head"
-    return f"go on with: perago run --resume {record.id}"

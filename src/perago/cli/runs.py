@@ -69,6 +69,7 @@ def _show_one(
     with_logs: bool,
 ) -> None:
     from perago.cli.run_logs import log_documents, read_events, show_logs
+    from perago.cli.streams import while_read
 
     logs = settings.logs / record.id
     shown = document(record) | {"attempts": [attempt_document(a) for a in record.attempts]}
@@ -76,7 +77,8 @@ def _show_one(
         shown |= {"events": list(read_events(logs)), "logs": log_documents(logs, record)}
     speaker.say(shown, lambda: _details(record, shown))
     if with_logs and not speaker.as_json:
-        show_logs(logs, record)
+        with while_read():
+            show_logs(logs, record)
 
 
 def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from perago.model.field_errors import did_you_mean, shown
 from perago.model.run import ResultField, RunPlan, StepPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +135,7 @@ def pipeline(name: str, steps: Sequence[AnyTask | Step[Any]]) -> Pipeline:
     step. Raises TaskDefinitionError for an empty chain and a reference that can't be resolved.
     """
     _check_name(name)
+    _check_is_list(name, steps)
     chain = [_step(name, step) for step in steps]
     if not chain:
         raise TaskDefinitionError(
@@ -165,6 +167,14 @@ def _check_name(name: object) -> None:
         raise TaskDefinitionError(
             f"pipeline: name can't be {name!r}",
             fix="use letters, digits, '_' and '-', first a letter or digit, such as 'songs'",
+        )
+
+
+def _check_is_list(name: str, steps: object) -> None:
+    if not isinstance(steps, Sequence) or isinstance(steps, str):
+        raise TaskDefinitionError(
+            f"pipeline {name!r}: the second argument must be a list of tasks, not {shown(steps)}",
+            fix=f"write pipeline({name!r}, [first_task, …])",
         )
 
 

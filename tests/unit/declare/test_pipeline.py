@@ -147,6 +147,15 @@ def test_a_wrong_pipeline_is_refused_with_its_fix(declare, message, fix):
     assert fix in refused.value.fix
 
 
+@pytest.mark.parametrize(("steps", "named"), [(3, "3"), ("clean", "'clean'"), (ingest, "ingest")])
+def test_a_pipeline_takes_a_list_of_tasks_and_says_so(steps, named):
+    with pytest.raises(TaskDefinitionError) as refused:
+        pipeline("p", steps)
+    assert "the second argument must be a list of tasks" in refused.value.message
+    assert named in refused.value.message
+    assert "pipeline('p', [" in refused.value.fix
+
+
 def test_two_tasks_of_one_name_never_meet_in_a_pipeline():
     @task(name="hits.clean", owner_email="a@example.com")
     def other(params: CleanParams) -> CleanResult:

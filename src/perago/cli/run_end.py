@@ -1,0 +1,113 @@
+"""How a run stands when nobody works on it any more: for programs, for people, and the way on."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from perago.errors import PublishFenceError, PublishUnknownError, WrongLandingError
+from perago.model.attempt import TaskStatus
+from perago.model.run import RunStatus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from perago.model.run import RunRecord
+
+_INTERRUPTED = 130
+_INDENTED = (0, 0, 0, 2)
+_BRANCH_ELSEWHERE = (PublishFenceError.code, WrongLandingError.code, PublishUnknownError.code)
+"""Reasons that another attempt from the same commit would only run into again."""
+
+
+def exit_code(record: RunRecord) -> int:
+    codes = {RunStatus.COMPLETED: 0, RunStatus.PAUSED: _INTERRUPTED}
+    return codes.get(record.status, 1)
+
+
+def as_json(record: RunRecord) -> dict[str, object]:
+    from perago.cli.phrasing import iso
+
+    return {
+        "run": record.id,
+        "pipeline": record.plan.name,
+        "target": record.plan.target,
+        "status": record.status,
+        "reason": record.reason,
+        "workspace": record.workspace.model_dump() if record.workspace else None,
+        "output_ref": record.output_ref,
+        "attempts": [
+            {
+                "reference": a.attempt.reference_task_name,
+                "task": a.attempt.task_name,
+                "task_id": a.attempt.task_id,
+                "retry": a.attempt.retry_count,
+                "status": a.status,
+                "reason": a.reason,
+                "started_at": iso(a.started_at),
+                "ended_at": iso(a.ended_at),
+                "output": a.output or None,
+            }
+            for a in record.attempts
+        ],
+    }
+
+
+def summary(record: RunRecord, home: Path | None) -> RenderableType:
+    """Every attempt, how the run ended, and the way on; ``home`` as for :func:`way_on`."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from perago.cli.live import attempts_table
+
+    lines: list[RenderableType] = [attempts_table(record)]
+    style = {"COMPLETED": "green", "PAUSED": "yellow"}.get(record.status, "red")
+    lines.append(Text.assemble(("run ", "dim"), record.id, "  ", (record.status, style)))
+    if record.reason and not _says_the_table(record, record.reason):
+        lines.append(Padding(Text(record.reason), _INDENTED))
+    if further := way_on(record, home):
+        # Left to the terminal to break, so that the command can be copied in one piece.
+        lines.append(Text(f"  {further}", style="bold", no_wrap=True, overflow="ignore"))
+    return Group(*lines)
+
+
+def _says_the_table(record: RunRecord, reason: str) -> bool:
+    last = record.attempts[-1].reason
+    return last is not None and reason.endswith(last)
+
+
+def way_on(record: RunRecord, home: Path | None = None) -> str | None:
+    """What a person does next, with the whole command; None if there is nothing left to do.
+
+    ``home`` is what had to be said on the command line to find this run's home, and has to again.
+    """
+    if record.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
+        return None
+    last = record.attempts[-1]
+    if last.status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
+        command = _start_again(record, home)
+        return f"a retry can't help: mend the input, then start again: {command}"
+    if (last.reason or "").partition(":")[0] in _BRANCH_ELSEWHERE:
+        command = _start_again(record, home)
+        return f"a retry can't help: look at `perago history`, then go on from there: {command}"
+    return f"go on with: {_command('--resume', record.id, home=home)}"
+
+
+def _start_again(record: RunRecord, home: Path | None) -> str:
+    from perago.cli.refs import DEFAULT_BRANCH, repository_name
+
+    words = [record.plan.target]
+    if workspace := record.workspace:
+        words.append("--from-head")
+        if workspace.repository != repository_name(record.plan.name):
+            words += ["--repository", workspace.repository]
+        if workspace.branch != DEFAULT_BRANCH:
+            words += ["--branch", workspace.branch]
+    return _command(*words, home=home)
+
+
+def _command(*words: str, home: Path | None) -> str:
+    return shlex.join(["perago", "run", *words, *(["--home", str(home)] if home else [])])

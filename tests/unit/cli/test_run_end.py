@@ -1,0 +1,71 @@
+"""What a person is told to do after a run that stopped."""
+
+from pathlib import Path
+
+import pytest
+
+from perago.cli.run_end import way_on
+from perago.model.attempt import Attempt, TaskStatus
+from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus
+from perago.model.workspace import WorkspaceRef
+
+RUN = "0112d1ec-1c2b-4486-87ae-ac1deead5f68"
+RESUME = f"go on with: perago run --resume {RUN}"
+LOOK = "a retry can't help: look at `perago history`, then go on from there: "
+MEND = "a retry can't help: mend the input, then start again: "
+AGAIN = "perago run songs_tasks:songs --from-head"
+
+
+def ended(
+    status=RunStatus.FAILED,
+    last=TaskStatus.FAILED,
+    reason="task_failed: publish_fence was its last word",
+    repository="songs",
+    branch="main",
+):
+    attempt = Attempt(RUN, "count", 1, 0, "task", 0, "songs.count")
+    workspace = repository and WorkspaceRef(
+        repository=repository, branch=branch, ref_type="commit", ref="a"
+    )
+    return RunRecord(
+        RUN,
+        RunPlan("songs", "songs_tasks:songs", ()),
+        status,
+        created_at=0,
+        updated_at=1,
+        workspace=workspace,
+        attempts=(AttemptRecord(attempt, last, 0, 0, reason=reason),),
+    )
+
+
+TERMINAL = TaskStatus.FAILED_WITH_TERMINAL_ERROR
+FENCED = "publish_fence: the branch is elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (ended(RunStatus.COMPLETED, TaskStatus.COMPLETED, None), None),
+        (ended(RunStatus.TERMINATED, TaskStatus.CANCELED, None), None),
+        (ended(), RESUME),
+        (ended(RunStatus.TIMED_OUT, TaskStatus.TIMED_OUT), RESUME),
+        (ended(RunStatus.PAUSED, TaskStatus.SCHEDULED, None), RESUME),
+        (ended(reason="stale_attempt: it is over"), RESUME),
+        (ended(last=TERMINAL), MEND + AGAIN),
+        (ended(last=TERMINAL, repository=None), MEND + "perago run songs_tasks:songs"),
+        (ended(reason=FENCED), LOOK + AGAIN),
+        (ended(reason="wrong_landing: on another's commit"), LOOK + AGAIN),
+        (ended(reason="publish_unknown: the answer was lost"), LOOK + AGAIN),
+        (ended(reason=FENCED, repository="other"), f"{LOOK}{AGAIN} --repository other"),
+        (ended(reason=FENCED, branch="dev"), f"{LOOK}{AGAIN} --branch dev"),
+    ],
+)
+def test_the_way_on_fits_how_the_run_ended(record, expected):
+    assert way_on(record) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "command"), [(ended(), RESUME), (ended(reason=FENCED), LOOK + AGAIN)]
+)
+def test_a_home_that_had_to_be_named_is_named_again(record, command):
+    assert way_on(record, Path("my home")) == f"{command} --home 'my home'"
