@@ -33,11 +33,12 @@ BENCHMARKS = {
 def main() -> int:
     asked = arguments()
     scale = Scale(quick=asked.quick, rounds=asked.rounds)
+    with scratch(asked.dir) as directory:
+        facts = machine_facts(directory)
     reports: list[Report] = []
     for name in asked.only or BENCHMARKS:
-        say(f"{name}")
+        say(name)
         with scratch(asked.dir) as directory:
-            facts = machine_facts(directory)
             reports.append(BENCHMARKS[name](directory, scale))
     if asked.json:
         print(json.dumps(document(reports, facts, scale), indent=1))
@@ -76,7 +77,7 @@ def show(reports: list[Report], facts: dict[str, str | int], scale: Scale) -> No
         for heading in ("what", "measured", "value", "bar", ""):
             table.add_column(heading, justify="right" if heading == "value" else "left")
         for figure in report.figures:
-            value = f"{figure.value:.2f}" if figure.bar else ""
+            value = f"{figure.value:,.2f}"
             table.add_row(figure.what, figure.measured, value, figure.bar, verdict(figure, scale))
         console.print(table)
     console.print(", ".join(f"{name}: {fact}" for name, fact in facts.items()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.copying import share_blocks
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.embedded.store import EmbeddedStore
+from perago.adapters.embedded.store.copying import share_blocks
 from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine, LocalWorkspace
 from perago.adapters.local.filesystem import folds_case

@@ -197,7 +197,7 @@ def test_a_repository_has_to_be_named_where_there_are_several(perago, imported):
     assert perago("history", "-r", "songs").code == 0
 
 
-@pytest.mark.parametrize("ref", ["nowhere", "deadbeef", "main~1"])
+@pytest.mark.parametrize("ref", ["nowhere", "deadbeef", "main~9"])
 def test_a_ref_that_is_nothing_is_exit_code_3(perago, imported, ref):
     answer = perago("history", ref)
     assert answer.code == 3

@@ -8,8 +8,8 @@ import pytest
 from perago.flow.directory import AttemptDirectory
 from perago.model.attempt import Attempt, Execution
 from perago.model.workspace import WorkspaceRef
+from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
 from perago.settings import load_settings
-from perago.worker.collecting import ORPHAN_SECONDS, collect_leftovers
 
 EXECUTION = Execution.begin(Attempt("run", "count", 1, 0, "task", 0, "songs.count"))
 

@@ -36,7 +36,7 @@ class QueueBench:
 
     def advance(self, seconds: float) -> None:
         self._clock.advance(seconds)
-        self.orchestrator.sweep()
+        self.orchestrator.poll([], worker_id="nobody")
 
 
 class TestEmbeddedQueue(OrchestratorConformance):

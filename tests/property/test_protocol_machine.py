@@ -322,7 +322,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
 
     def leases_run_out(self):
         self.bench.clock.advance(LEASE + 1)
-        self.bench.queue.sweep()
+        self.bench.queue.poll([], worker_id="nobody")
 
     def collect_leftovers(self):
         for leftover in leftovers(self.bench.attempts):

@@ -22,6 +22,7 @@ PLAN = RunPlan("chain", "chains:chain", STEPS)
 NAMES = [one.task_name for one in STEPS]
 PLACES = (workspace("commit-0"), workspace("commit-0"))
 
+UNFINISHED = (TaskStatus.SCHEDULED, TaskStatus.IN_PROGRESS)
 ENDS = st.sampled_from(["COMPLETED", "COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"])
 picks = st.integers(min_value=0, max_value=10**6)
 
@@ -29,7 +30,8 @@ picks = st.integers(min_value=0, max_value=10**6)
 class QueueMachine(RuleBasedStateMachine):
     """Workers keep every delivery they ever got, so late and repeated reports happen all the time.
 
-    The model is what was accepted: per run, the step that completed last and the ref it reported.
+    The model is what was accepted: per run, the step that completed last and the ref it reported,
+    and which other runs of that branch there were by then.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.accepted = {}
         self.steps_done = {}
         self.refs = {}
+        self.superseded = set()
         self.reports = 0
 
     def teardown(self):
@@ -102,10 +105,11 @@ class QueueMachine(RuleBasedStateMachine):
         try:
             self.queue.resume(run_id)
         except RunError:
-            assert over or rival
+            assert over or rival or run_id in self.superseded
         else:
             assert not over
             assert not rival
+            assert run_id not in self.superseded
             held = {r.attempt for r in before.attempts if r.status is TaskStatus.IN_PROGRESS}
             assert all(self.queue.reload(a).status is TaskStatus.TIMED_OUT for a in held)
 
@@ -138,6 +142,7 @@ class QueueMachine(RuleBasedStateMachine):
             if report.completed:
                 self.steps_done[run_id] += 1
                 self.refs[run_id] = report.output["workspace"]["ref"]
+                self.superseded |= set(self._others_on_the_branch_of(run_id))
 
     @precondition(lambda self: self.accepted)
     @rule(pick=picks)
@@ -165,7 +170,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, LEASE - 1.0, LEASE + 1.0]))
     def wait(self, seconds):
         self.clock.advance(seconds)
-        self.queue.sweep()
+        self.queue.poll([], worker_id="nobody")
 
     # --- what always holds -------------------------------------------------------------------
 
@@ -174,7 +179,7 @@ class QueueMachine(RuleBasedStateMachine):
         for run_id in self.runs:
             run = self.queue.get(run_id)
             done = [r for r in run.attempts if r.status is TaskStatus.COMPLETED]
-            open_ = [r for r in run.attempts if not r.status.is_final]
+            open_ = [r for r in run.attempts if r.status in UNFINISHED]
             assert [r.attempt.reference_task_name for r in done] == [
                 one.reference for one in STEPS[: self.steps_done[run_id]]
             ]
@@ -187,6 +192,26 @@ class QueueMachine(RuleBasedStateMachine):
     def a_branch_has_one_active_run(self):
         active = [r.workspace.branch for r in self.queue.runs(100) if r.status.is_active]
         assert len(active) == len(set(active))
+
+    @invariant()
+    def the_run_to_resume_is_the_newest_that_may_go_on(self):
+        over = (RunStatus.COMPLETED, RunStatus.TERMINATED)
+        newest = next(
+            (
+                run_id
+                for run_id in reversed(self.runs)
+                if self.queue.get(run_id).status not in over and run_id not in self.superseded
+            ),
+            None,
+        )
+        found = self.queue.resumable(PLAN.name)
+        assert (found and found.id) == newest
+
+    def _others_on_the_branch_of(self, run_id):
+        branch = self.queue.get(run_id).workspace.branch
+        for other in self.runs:
+            if other != run_id and self.queue.get(other).workspace.branch == branch:
+                yield other
 
     def _new_report(self, status):
         self.reports += 1

@@ -78,7 +78,7 @@ class Stage:
 
     def lease_runs_out(self):
         self.bench.clock.advance(LEASE + 1)
-        self.bench.queue.sweep()
+        self.bench.queue.poll([], worker_id="nobody")
 
     def worker_at(self, place, body=write_own_file):
         worker = self.schedule.deliver(body)

@@ -42,9 +42,9 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         from perago.cli.opening import for_this_command
         from perago.cli.run_end import as_json, exit_code
         from perago.declare.loading import load_pipeline
+        from perago.operations.starting import StartingPoint, start_run
         from perago.wiring import open_queue, open_store
         from perago.worker.pipeline_runner import run_pipeline
-        from perago.worker.starting import StartingPoint, start_run
 
         store = for_this_command(open_store(settings))
         queue = for_this_command(open_queue(settings))

@@ -43,8 +43,8 @@ def command(
 
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
+    from perago.operations.exporting import export_commit
     from perago.wiring import open_store
-    from perago.worker.exporting import export_commit
 
     store = for_this_command(open_store(settings))
     name = resolve_repository(store, repository)

@@ -49,8 +49,8 @@ def command(*, keep: float, dry_run: bool, speaker: Speaker, settings: Settings)
       "trees", "ranges", "objects", "bytes", "temporary_files"}
     """
     from perago.cli.opening import for_this_command
+    from perago.operations.collecting import collect_leftovers
     from perago.wiring import open_store, system_clock
-    from perago.worker.collecting import collect_leftovers
 
     store = for_this_command(open_store(settings))
     collected = collect_leftovers(

@@ -51,9 +51,9 @@ def command(
     """
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
+    from perago.operations.branches import assert_no_active_run
+    from perago.operations.importing import import_directory
     from perago.wiring import open_queue, open_store
-    from perago.worker.branches import assert_no_active_run
-    from perago.worker.importing import import_directory
 
     name = repository or repository_name(directory.resolve().name)
     store, queue = for_this_command(open_store(settings)), for_this_command(open_queue(settings))

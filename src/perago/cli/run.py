@@ -116,8 +116,8 @@ def _start(
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
     from perago.declare.loading import load_pipeline
+    from perago.operations.starting import StartingPoint, start_run
     from perago.wiring import open_store
-    from perago.worker.starting import StartingPoint, start_run
 
     pipeline = load_pipeline(target)
     plan = pipeline.plan(parse_params(params))

@@ -27,10 +27,6 @@ class TaskStatus(StrEnum):
     TIMED_OUT = "TIMED_OUT"
     CANCELED = "CANCELED"
 
-    @property
-    def is_final(self) -> bool:
-        return self not in (TaskStatus.SCHEDULED, TaskStatus.IN_PROGRESS)
-
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -32,6 +32,22 @@ class Runs(Orchestrator, Protocol):
         """Newest first."""
         ...
 
+    def active_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The run that writes this branch now: RUNNING or PAUSED."""
+        ...
+
+    def last_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The newest run on this branch, however it ended."""
+        ...
+
+    def resumable(self, target: str | None) -> RunRecord | None:
+        """The newest unfinished run whose plan has that target or name, or of any.
+
+        Unfinished: RUNNING, PAUSED, FAILED or TIMED_OUT, and no other run has had something
+        accepted on its branch since it began.
+        """
+        ...
+
     def pause(self, run_id: str, reason: str) -> None: ...
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -39,7 +55,11 @@ class Runs(Orchestrator, Protocol):
         ...
 
     def resume(self, run_id: str) -> None:
-        """Go on after the last accepted step, with a new attempt. Raises RunError if it can't."""
+        """Go on after the last accepted step, with a new attempt.
+
+        Raises RunError if it can't, also because another run has had something accepted on its
+        branch since it began: to this one that would look abandoned.
+        """
         ...
 
     def next_due(self, run_id: str) -> float | None:

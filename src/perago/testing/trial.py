@@ -20,9 +20,9 @@ from perago.model.commit import DifferenceKind
 from perago.model.field_errors import shown
 from perago.model.keys import key_prefix
 from perago.model.run import RunPlan, StepPlan
+from perago.operations.importing import import_directory
 from perago.testing.bench import Bench
 from perago.testing.journal import RecordingJournal
-from perago.worker.importing import import_directory
 
 if TYPE_CHECKING:
     from perago.declare.task import AnyTask

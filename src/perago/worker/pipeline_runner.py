@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from perago.errors import RunBusyError, RunError
@@ -69,14 +69,18 @@ def run_pipeline(
     anything else broken off.
     Raises RunBusyError if another process works on it.
     """
-    queue = open_queue(settings, only_run=run_id)
-    with held_by_us(settings, run_id), Interruption().watched() as interruption:
+    with (
+        closing(open_queue(settings, only_run=run_id)) as queue,
+        closing(open_store(settings)) as store,
+        held_by_us(settings, run_id),
+        Interruption().watched() as interruption,
+    ):
         if resume:
             queue.resume(run_id)
         supervisor = Supervisor(
             settings,
             queue,
-            open_store(settings),
+            store,
             system_clock(),
             watcher,
             steps={step.reference: step for step in queue.get(run_id).plan.steps},

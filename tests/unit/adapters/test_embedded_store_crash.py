@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters.embedded import intake
-from perago.adapters.embedded.store import EmbeddedStore
+from perago.adapters.embedded.store import EmbeddedStore, intake
 from perago.model.changes import Signature, Upload
 
 
@@ -53,6 +52,24 @@ def test_bytes_and_names_are_on_disk_before_a_row_refers_to_them(tmp_path, monke
     assert steps[1:].index(("rename", incoming)) < named < steps.index(("sql", "INSERT"))
     assert ("fsync", str(store.root / "objects")) in steps[: steps.index(("sql", "INSERT"))]
     store.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_every_directory_a_new_store_is_made_in_has_its_name_on_disk(
+    tmp_path, monkeypatch, durable
+):
+    synced = set()
+    fsync = os.fsync
+
+    def noted(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    root = tmp_path / "project" / ".perago" / "store"
+    EmbeddedStore(root, durable=durable).close()
+    holders = {tmp_path, tmp_path / "project", tmp_path / "project" / ".perago", root}
+    assert holders <= synced if durable else not synced
 
 
 WRITER = """

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from perago.adapters.embedded import disk
 from perago.adapters.embedded.store import EmbeddedStore
+from perago.adapters.embedded.store.lock import held
 from perago.errors import StoreUnavailableError
 from perago.model.changes import Signature, Upload
 from perago.testing.clock import ManualClock
@@ -123,8 +123,8 @@ def test_gc_waits_for_an_upload_and_keeps_what_it_brought(store, tmp_path):
 
 def test_gc_says_why_it_cannot_start(store):
     with (
-        disk.held(str(store.root / "lock"), exclusive=False, wait_seconds=1, purpose="a test"),
+        held(str(store.root / "lock"), exclusive=False, wait_seconds=1, purpose="a test"),
         pytest.raises(StoreUnavailableError, match=r"waited 0 s.*uploads are going on"),
-        disk.held(str(store.root / "lock"), exclusive=True, wait_seconds=0, purpose="gc"),
+        held(str(store.root / "lock"), exclusive=True, wait_seconds=0, purpose="gc"),
     ):
         pass

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perago.adapters.embedded import trees
+from perago.adapters.embedded.store import trees
 
 ENDS = [key for n in range(8000) if hashlib.sha256((key := f"k{n}").encode()).digest()[0] == 0]
 KEYS = ENDS[:16] + [f"k{n}" for n in range(0, 4000, 200)] + ["é", "日/本", "😀", "k", "k\t"]

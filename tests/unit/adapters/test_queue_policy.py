@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perago.adapters.embedded.queue_policy import (
+from perago.adapters.embedded.queue.policy import (
     Consequence,
     Timing,
     input_for,

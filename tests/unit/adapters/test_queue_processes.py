@@ -13,7 +13,6 @@ from collections import Counter
 import pytest
 
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.embedded.queue_connection import QueueDatabase
 from perago.errors import StoreFormatError, StoreFullError
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunPlan, RunStatus
@@ -113,7 +112,7 @@ def test_a_report_killed_at_any_statement_happened_wholly_or_not_at_all(queue, p
                 def die(statement):
                     if next(seen) == fatal:
                         os.kill(os.getpid(), signal.SIGKILL)
-                queue._database._connection().set_trace_callback(die)
+                queue._database.connection().set_trace_callback(die)
                 queue.report(attempt, completed())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
@@ -161,7 +160,7 @@ def test_a_forked_child_and_its_parent_both_go_on_with_the_same_object(queue, pa
             (delivery,) = queue.poll(names, worker_id=who)
             assert queue.report(delivery.attempt, completed()).accepted
             print(json.dumps(delivery.attempt.task_id), flush=True)
-        queue.sweep()
+        queue.runs()
         child = os.fork()
         if child == 0:
             take("child")
@@ -189,24 +188,22 @@ def test_threads_share_one_queue_object(queue):
     assert len(taken) == len(set(taken)) == 12
 
 
-def test_commits_reach_the_disk_before_they_count(path):
-    database = QueueDatabase(path, durable=True)
-    with database.read() as connection:
-        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-        (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
-    database.close()
+def test_commits_reach_the_disk_before_they_count(queue):
+    connection = queue._database.connection()  # noqa: SLF001 - only SQLite knows
+    (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
     assert (journal, synchronous) == ("wal", 2)
 
 
 class TestFormat:
     def test_another_format_is_refused(self, queue, path):
-        queue.sweep()
+        queue.runs()
         queue.close()
         other = sqlite3.connect(path)
         other.execute("PRAGMA user_version = 99")
         other.close()
         with pytest.raises(StoreFormatError, match="format 99"):
-            queue.sweep()
+            queue.runs()
 
     def test_another_database_is_refused(self, queue, path):
         path.parent.mkdir()
@@ -214,16 +211,16 @@ class TestFormat:
         other.execute("CREATE TABLE songs (title TEXT)")
         other.close()
         with pytest.raises(StoreFormatError, match="not a Perago queue"):
-            queue.sweep()
+            queue.runs()
 
     def test_a_file_that_is_no_database_is_refused(self, queue, path):
         path.parent.mkdir()
         path.write_bytes(b"no database at all" * 100)
         with pytest.raises(StoreFormatError, match="not a readable SQLite database"):
-            queue.sweep()
+            queue.runs()
 
     def test_a_place_that_cannot_be_written_is_named(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
         queue = EmbeddedQueue(tmp_path / "file" / "queue.db")
         with pytest.raises(StoreFullError, match=r"queue\.db"):
-            queue.sweep()
+            queue.runs()

@@ -108,7 +108,7 @@ class TestLooking:
             queue.start(PLAN, workspace(), run_id=run_id)
         assert queue.find("aab1").id == "aab1"
         assert queue.find("aab").id == "aab"
-        with pytest.raises(RunError, match=r"3 runs .* 'aa'"):
+        with pytest.raises(RunNotFoundError, match=r"3 runs .* 'aa': aab, aab2, aab1"):
             queue.find("aa")
         for nothing in ("b", "%", "", "aab12"):
             with pytest.raises(RunNotFoundError):
@@ -294,7 +294,7 @@ class TestResuming:
         run_id = queue.start(RunPlan("chain", "chains:chain", (once,)), workspace())
         take(queue, once)
         clock.advance(LEASE)
-        queue.sweep()
+        queue.poll([], worker_id="nobody")
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
         queue.resume(run_id)
         assert take(queue, once).attempt.retry_count == 1

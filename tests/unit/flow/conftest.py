@@ -102,7 +102,7 @@ class Stage:
     def time_out(self) -> None:
         """Let every lease run out."""
         self.bench.clock.advance(601)
-        self.bench.queue.sweep()
+        self.bench.queue.poll([], worker_id="nobody")
 
     def cancel(self) -> None:
         self.bench.queue.cancel(self.bench.queue.runs()[0].id, "a person said so")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.queue_plan import decode_plan
-from perago.adapters.embedded.queue_policy import may_start, step_of
-from perago.adapters.embedded.queue_rows import attempt_of, load_attempt, snapshot_of
-from perago.adapters.embedded.queue_runs import RunBook
-from perago.adapters.embedded.queue_transitions import (
+from perago.adapters.embedded.queue.plan import decode_plan
+from perago.adapters.embedded.queue.policy import may_start, step_of
+from perago.adapters.embedded.queue.rows import attempt_of, load_attempt, snapshot_of
+from perago.adapters.embedded.queue.runs import RunBook
+from perago.adapters.embedded.queue.transitions import (
     after_completion,
     after_failure,
     end_attempt,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from perago.adapters.embedded.queue_transitions import Moment
+    from perago.adapters.embedded.queue.transitions import Moment
     from perago.model.attempt import Attempt, AttemptSnapshot
     from perago.model.controls import TaskControls
     from perago.model.outcome import TaskReport
@@ -130,11 +130,6 @@ class EmbeddedQueue(RunBook):
             else:
                 after_failure(at, row["task_id"])
             return ReportReceipt(accepted=True, status=report.status)
-
-    def sweep(self) -> None:
-        """Apply the time-outs that have passed. Every other change does so too."""
-        with self._moment():
-            pass
 
     def requeue(self, attempt: Attempt) -> bool:
         """Make an attempt in progress deliverable again under its task id; False if it isn't.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.trees import content_id, decode_tree
+from perago.adapters.embedded.store.trees import content_id, decode_tree
 from perago.errors import CorruptObjectError
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from perago.adapters.embedded.store_database import StoreDatabase
-    from perago.adapters.embedded.trees import BuiltTree, Tree
+    from perago.adapters.embedded.database import Database
+    from perago.adapters.embedded.store.trees import BuiltTree, Tree
 
 
 class TreeRows:
     """Reads in the calling thread's transaction, if there is one."""
 
-    def __init__(self, database: StoreDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def tree(self, tree: str) -> Tree:

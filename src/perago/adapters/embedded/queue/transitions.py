@@ -8,8 +8,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.queue_plan import decode_plan
-from perago.adapters.embedded.queue_policy import (
+from perago.adapters.embedded.queue.plan import decode_plan
+from perago.adapters.embedded.queue.policy import (
     Consequence,
     Timing,
     input_for,
@@ -20,8 +20,7 @@ from perago.adapters.embedded.queue_policy import (
     step_after,
     step_of,
 )
-from perago.adapters.embedded.queue_rows import load_attempt, load_run, timing_of
-from perago.errors import BranchBusyError
+from perago.adapters.embedded.queue.rows import load_attempt, load_run, timing_of
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunStatus
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from perago.model.controls import TimeoutPolicy
     from perago.model.run import RunRecord, StepPlan
-    from perago.model.workspace import WorkspaceRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,22 +246,6 @@ def replace_orphans(at: Moment, run: RunRecord) -> None:
         else:
             end_attempt(at, task_id, TaskStatus.TIMED_OUT, reason="its runner is gone")
             schedule(at, run, step, retry_count=row["retry_count"] + 1)
-
-
-def refuse_busy_branch(at: Moment, workspace: WorkspaceRef | None) -> None:
-    """Raise BranchBusyError if an active run writes the workspace's branch."""
-    if workspace is None:
-        return
-    holder = at.connection.execute(
-        "SELECT id, status FROM runs WHERE repository = ? AND branch = ? AND status IN (?, ?)",
-        (workspace.repository, workspace.branch, RunStatus.RUNNING, RunStatus.PAUSED),
-    ).fetchone()
-    if holder is not None:
-        raise BranchBusyError(
-            f"branch {workspace.branch!r} of {workspace.repository!r} belongs to run"
-            f" {holder['id']}, which is {holder['status']}",
-            fix="resume that run, cancel it, or wait for its end: one active run writes a branch",
-        )
 
 
 def _unfinished(at: Moment, run_id: str) -> list[str]:

@@ -3,8 +3,8 @@
 import pytest
 
 from perago.errors import HeadMovedError, RunError, RuntimeConfigError, WrongLandingError
+from perago.operations.importing import import_directory
 from perago.testing import Bench
-from perago.worker.importing import import_directory
 
 
 @pytest.fixture(params=["atomic", "lakefs"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.queue_plan import decode_plan
-from perago.adapters.embedded.queue_policy import Timing
+from perago.adapters.embedded.queue.plan import decode_plan
+from perago.adapters.embedded.queue.policy import Timing
 from perago.errors import RunNotFoundError, UnknownAttemptError
 from perago.model.attempt import Attempt, AttemptSnapshot, TaskStatus
 from perago.model.run import AttemptRecord, RunRecord, RunStatus

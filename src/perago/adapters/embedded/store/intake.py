@@ -5,7 +5,7 @@ of it; and its name is on disk before anything in the database can refer to it.
 """
 
 # File names are plain strings here: a Path for each would cost more than its system calls.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120
+# ruff: noqa: PTH103, PTH104, PTH108, PTH120
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.blobs import corrupt
-from perago.adapters.embedded.copying import CHUNK, copy_hashing, read_whole, write_all
 from perago.adapters.embedded.disk import sync_directory, write_failure
-from perago.adapters.embedded.transfer import in_parallel
+from perago.adapters.embedded.store.copying import CHUNK, copy_hashing, read_whole, write_all
+from perago.adapters.embedded.store.transfer import in_parallel
 from perago.errors import UnsupportedFileError, WorkspaceChangedError
 from perago.model.changes import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.adapters.embedded.blobs import Blobs
-    from perago.adapters.embedded.copying import Moved
+    from perago.adapters.embedded.store.blobs import Blobs
+    from perago.adapters.embedded.store.copying import Moved
     from perago.model.changes import Upload
 
 UPLOAD_THREADS = 4  # they wait for fsync, and the filesystem answers several waits at once
@@ -54,7 +53,7 @@ class Intake:
 
     @property
     def moved_objects(self) -> int:
-        """How many of the objects the store didn't have yet."""
+        """How many of the objects the store didn't have yet, or only damaged."""
         return len(self._moved)
 
     @property
@@ -83,7 +82,7 @@ class Intake:
     def add_bytes(self, data: bytes) -> tuple[str, int]:
         """Store bytes that are in memory already; returns their sha256 and size."""
         sha256 = hashlib.sha256(data).hexdigest()
-        if self._is_new(sha256, len(data)):
+        if self._needs(sha256, len(data)):
             with self._incoming() as (name, target):
                 write_all(target, data)
                 self._place(name, target, sha256, len(data))
@@ -103,26 +102,21 @@ class Intake:
         with self._incoming() as (name, target):
             size, sha256 = copy_hashing(source, target, upload.signature.size, moved)
             _check_signature(upload, source)
-            if self._is_new(sha256, size):
+            if self._needs(sha256, size):
                 self._place(name, target, sha256, size)
             else:
                 os.unlink(name)
         return sha256, size
 
-    def _is_new(self, sha256: str, size: int) -> bool:
+    def _needs(self, sha256: str, size: int) -> bool:
+        """Whether the bytes are to be written: the store hasn't got them, or only damaged.
+
+        Whoever brings good bytes heals the store. Believing a damaged file would lose them.
+        """
         mine = object()
         if self._seen.setdefault(sha256, mine) is not mine:
-            return False  # another thread of this upload is writing the same bytes
-        path = self._blobs.path_of(sha256)
-        try:
-            found = os.stat(path).st_size
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            raise write_failure(path, error) from error
-        if found != size:
-            raise corrupt(None, sha256, f"its file has {found} bytes and should have {size}")
-        return False
+            return False  # another file of this upload has, or had, the same bytes
+        return not self._blobs.has_sound(sha256, size)
 
     @contextmanager
     def _incoming(self) -> Iterator[tuple[str, int]]:

@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from perago.adapters.embedded import trees
-from perago.adapters.embedded.blobs import DOWNLOAD_THREADS, Blobs
-from perago.adapters.embedded.disk import held, write_failure
-from perago.adapters.embedded.intake import UPLOAD_THREADS, Intake
-from perago.adapters.embedded.names import check_branch_name, check_key, check_repository_name
-from perago.adapters.embedded.refs import MICROSECONDS, BranchRow, Refs, insert_commit
-from perago.adapters.embedded.store_database import StoreDatabase
-from perago.adapters.embedded.transfer import Tally, in_parallel
-from perago.adapters.embedded.tree_rows import TreeRows
+from perago.adapters.embedded.database import Database
+from perago.adapters.embedded.disk import make_directory, write_failure
+from perago.adapters.embedded.store import trees
+from perago.adapters.embedded.store.blobs import DOWNLOAD_THREADS, Blobs
+from perago.adapters.embedded.store.intake import UPLOAD_THREADS, Intake
+from perago.adapters.embedded.store.lock import held
+from perago.adapters.embedded.store.names import check_branch_name, check_key, check_repository_name
+from perago.adapters.embedded.store.refs import MICROSECONDS, BranchRow, Refs, insert_commit
+from perago.adapters.embedded.store.schema import CONTENTS
+from perago.adapters.embedded.store.transfer import Tally, in_parallel
+from perago.adapters.embedded.store.tree_rows import TreeRows
 from perago.errors import (
     BranchExistsError,
     HeadMovedError,
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from perago.adapters.embedded.gc import GcReport
-    from perago.adapters.embedded.trees import BuiltTree, Entry
-    from perago.adapters.embedded.verify import VerifyReport
+    from perago.adapters.embedded.store.gc import GcReport
+    from perago.adapters.embedded.store.trees import BuiltTree, Entry
+    from perago.adapters.embedded.store.verify import VerifyReport
     from perago.model.changes import Download, FetchedFile, Upload
     from perago.model.commit import Branch, Commit
     from perago.ports.clock import Clock
@@ -68,14 +70,15 @@ class EmbeddedStore:
     ) -> None:
         self.root = root.absolute()
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_directory(self.root, durable=durable)
         except OSError as error:
             raise write_failure(self.root, error) from error
         self._now = time.time if clock is None else clock.now
         self._conditional = semantics == "atomic"
         self._lock = str(self.root / "lock")
         self._blobs = Blobs(self.root, durable=durable)
-        self._database = StoreDatabase(self.root, durable=durable)
+        self._database = Database(self.root / "store.db", CONTENTS, durable=durable)
+        self._database.connection()
         self._refs = Refs(self._database)
         self._trees = TreeRows(self._database)
 
@@ -123,6 +126,11 @@ class EmbeddedStore:
     def history(self, repository: str, ref: str, *, limit: int | None = None) -> Iterator[Commit]:
         start = self.get_commit(repository, ref)
         return islice(self._refs.first_parents(repository, start), limit)
+
+    @property
+    def outlives_callers(self) -> bool:
+        """No: what a process has not committed when it dies never happens."""
+        return False
 
     def atomicity(self, repository: str, ref: str) -> Atomicity:
         """The same for every commit; raises as :meth:`get_commit` does."""
@@ -329,7 +337,7 @@ class EmbeddedStore:
         Whoever reads a commit that no branch reaches is safe for that long after it was made, or
         after it was last a branch's head. Raises StoreUnavailableError if uploads leave no gap.
         """
-        from perago.adapters.embedded.gc import collect
+        from perago.adapters.embedded.store.gc import collect
 
         before_us = self._now_us() - int(keep_seconds * MICROSECONDS)
         return collect(self._database, self._blobs, self._lock, before_us, dry_run=dry_run)
@@ -339,7 +347,7 @@ class EmbeddedStore:
 
         Never raises for what it finds: the report lists it.
         """
-        from perago.adapters.embedded.verify import verify
+        from perago.adapters.embedded.store.verify import verify
 
         with held(
             self._lock, exclusive=False, wait_seconds=_LONGEST_SWEEP_SECONDS, purpose="verify"

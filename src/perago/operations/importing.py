@@ -15,8 +15,8 @@ from perago.errors import (
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.keys import key_prefix, problem_with
+from perago.operations.branches import head_or_new
 from perago.wiring import files_of
-from perago.worker.branches import head_or_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -50,14 +50,15 @@ def copy_hashing(source: int, target: int, size: int, moved: Moved) -> tuple[int
     return _pump(source, target, moved)
 
 
-def hash_of(source: int, moved: Moved) -> tuple[int, str]:
+def hash_of(source: int, moved: Moved = lambda _count: None) -> tuple[int, str]:
     """The size and sha256 of an open file."""
     return _pump(source, None, moved)
 
 
 def _pump(source: int, target: int | None, moved: Moved) -> tuple[int, str]:
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(CHUNK))
+    # A buffer of its full size costs more than reading a small file does.
+    buffer = memoryview(bytearray(min(CHUNK, os.fstat(source).st_size + 1)))
     total = 0
     while count := os.preadv(source, [buffer], total):
         piece = buffer[:count]

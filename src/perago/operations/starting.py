@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from perago.errors import PublishFenceError
 from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
-from perago.worker.branches import assert_no_active_run, head_or_new, last_run_on
-from perago.worker.importing import import_directory
+from perago.operations.branches import assert_no_active_run, head_or_new, last_run_on
+from perago.operations.importing import import_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

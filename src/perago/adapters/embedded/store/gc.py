@@ -7,15 +7,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.disk import held, write_failure
-from perago.adapters.embedded.trees import EMPTY, decode_range, decode_tree
+from perago.adapters.embedded.disk import write_failure
+from perago.adapters.embedded.store.lock import held
+from perago.adapters.embedded.store.trees import EMPTY, decode_range, decode_tree
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
-    from perago.adapters.embedded.blobs import Blobs
-    from perago.adapters.embedded.store_database import StoreDatabase
+    from perago.adapters.embedded.database import Database
+    from perago.adapters.embedded.store.blobs import Blobs
 
 _WAIT_FOR_UPLOADS_SECONDS = 30.0
 
@@ -44,7 +45,7 @@ class _Garbage:
 
 
 def collect(
-    database: StoreDatabase, blobs: Blobs, lock: str, before_us: int, *, dry_run: bool
+    database: Database, blobs: Blobs, lock: str, before_us: int, *, dry_run: bool
 ) -> GcReport:
     """Drop what no branch reaches and was made, and last a branch's head, before ``before_us``.
 

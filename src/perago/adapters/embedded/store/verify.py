@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from perago.adapters.embedded.copying import hash_of
-from perago.adapters.embedded.refs import COMMIT_COLUMNS, commit_id
-from perago.adapters.embedded.transfer import Tally
-from perago.adapters.embedded.trees import content_id, decode_range, decode_tree
+from perago.adapters.embedded.store.copying import hash_of
+from perago.adapters.embedded.store.refs import COMMIT_COLUMNS, commit_id
+from perago.adapters.embedded.store.transfer import Tally
+from perago.adapters.embedded.store.trees import content_id, decode_range, decode_tree
 from perago.errors import StoreFormatError
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from perago.adapters.embedded.blobs import Blobs
-    from perago.adapters.embedded.store_database import StoreDatabase
-    from perago.adapters.embedded.trees import Range
+    from perago.adapters.embedded.database import Database
+    from perago.adapters.embedded.store.blobs import Blobs
+    from perago.adapters.embedded.store.trees import Range
     from perago.ports.store import Progress
 
 
@@ -76,7 +76,7 @@ class _Named(NamedTuple):
     key: str
 
 
-def verify(database: StoreDatabase, blobs: Blobs, progress: Progress | None) -> VerifyReport:
+def verify(database: Database, blobs: Blobs, progress: Progress | None) -> VerifyReport:
     """Look at everything; the caller keeps garbage collection away meanwhile.
 
     Bytes are streamed; what is held is a hash and a size for every distinct object.

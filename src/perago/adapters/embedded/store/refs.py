@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Mapping, Sequence
 
-    from perago.adapters.embedded.store_database import StoreDatabase
-    from perago.adapters.embedded.trees import Change
+    from perago.adapters.embedded.database import Database
+    from perago.adapters.embedded.store.trees import Change
 
 COMMIT_COLUMNS = "id, parents, tree, message, metadata, created_us"
 MICROSECONDS = 1_000_000
@@ -38,7 +38,7 @@ class Resolved(NamedTuple):
 class Refs:
     """Reads in the calling thread's transaction, if there is one."""
 
-    def __init__(self, database: StoreDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self._query = database.query
 
     def resolve(self, repository: str, ref: str) -> Resolved:

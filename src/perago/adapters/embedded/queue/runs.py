@@ -7,14 +7,21 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.queue_connection import QueueDatabase
-from perago.adapters.embedded.queue_plan import encode_plan
-from perago.adapters.embedded.queue_policy import step_of
-from perago.adapters.embedded.queue_rows import load_run, run_of
-from perago.adapters.embedded.queue_transitions import (
+from perago.adapters.embedded.database import Database
+from perago.adapters.embedded.queue.branches import (
+    active_run,
+    last_run,
+    newest_resumable,
+    refuse_busy_branch,
+    refuse_superseded,
+)
+from perago.adapters.embedded.queue.plan import encode_plan
+from perago.adapters.embedded.queue.policy import step_of
+from perago.adapters.embedded.queue.rows import load_run, run_of
+from perago.adapters.embedded.queue.schema import CONTENTS
+from perago.adapters.embedded.queue.transitions import (
     Moment,
     end_run,
-    refuse_busy_branch,
     replace_orphans,
     schedule,
     set_run_status,
@@ -40,11 +47,11 @@ class RunBook:
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None, durable: bool = True) -> None:
-        self._database = QueueDatabase(path, durable=durable)
+        self._database = Database(path, CONTENTS, durable=durable)
         self._now = time.time if clock is None else clock.now
 
     def close(self) -> None:
-        """Let go of the file in this thread; using the queue again opens it again."""
+        """Let go of the file in this process; using the queue again opens it again."""
         self._database.close()
 
     def start(
@@ -58,7 +65,7 @@ class RunBook:
         _refuse_unrunnable(plan, workspace)
         run_id = run_id or str(uuid.uuid4())
         with self._moment() as at:
-            refuse_busy_branch(at, workspace)
+            refuse_busy_branch(at.connection, workspace)
             if at.connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone():
                 raise RunError(f"there is a run {run_id!r} already", fix="leave run_id out")
             at.connection.execute(
@@ -80,15 +87,15 @@ class RunBook:
 
     def get(self, run_id: str) -> RunRecord:
         """Raises RunNotFoundError."""
-        with self._database.read() as connection:
+        with self._database.reading() as connection:
             return load_run(connection, run_id)
 
     def find(self, prefix: str) -> RunRecord:
         """The one run whose id starts with ``prefix``.
 
-        Raises RunNotFoundError if there is none, and RunError if there are several.
+        Raises RunNotFoundError if there is none or, naming them, if there are several.
         """
-        with self._database.read() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> ''"
                 " ORDER BY position DESC",
@@ -102,7 +109,7 @@ class RunBook:
             exact = [row["id"] for row in rows if row["id"] == prefix]
             if len(rows) > 1 and not exact:
                 named = ", ".join(row["id"] for row in rows[:5])
-                raise RunError(
+                raise RunNotFoundError(
                     f"{len(rows)} runs have an id that starts with {prefix!r}: {named}",
                     fix="give more of the id",
                 )
@@ -110,15 +117,33 @@ class RunBook:
 
     def runs(self, limit: int = 50) -> list[RunRecord]:
         """The last ``limit`` runs, newest first."""
-        with self._database.read() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT * FROM runs ORDER BY position DESC LIMIT ?", (limit,)
             ).fetchall()
             return [run_of(connection, row) for row in rows]
 
+    def active_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The RUNNING or PAUSED run that writes the branch, if there is one."""
+        with self._database.reading() as connection:
+            return active_run(connection, repository, branch)
+
+    def last_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The newest run on the branch, however it ended."""
+        with self._database.reading() as connection:
+            return last_run(connection, repository, branch)
+
+    def resumable(self, target: str | None) -> RunRecord | None:
+        """The newest run that :meth:`resume` has something to do for and isn't superseded.
+
+        ``target`` is its plan's target or name; None is for any.
+        """
+        with self._database.reading() as connection:
+            return newest_resumable(connection, target)
+
     def next_due(self, run_id: str) -> float | None:
         """When the run's next scheduled attempt may be polled; None if none is waiting."""
-        with self._database.read() as connection:
+        with self._database.reading() as connection:
             load_run(connection, run_id)
             due: float | None = connection.execute(
                 "SELECT min(due_at) FROM attempts WHERE run_id = ? AND queued = 1", (run_id,)
@@ -152,7 +177,8 @@ class RunBook:
         What was in progress is TIMED_OUT and tried again at once under a new task id. A failed or
         timed-out run gets one more attempt of the step that ended it, also beyond its retry
         limit. Raises BranchBusyError if another active run writes the branch by now, and RunError
-        if the run is COMPLETED or TERMINATED.
+        if the run is COMPLETED or TERMINATED, or if another run has had something accepted on the
+        branch since it began.
         """
         with self._moment() as at:
             run = load_run(at.connection, run_id)
@@ -161,10 +187,11 @@ class RunBook:
                     f"run {run_id} is {run.status}: there is nothing to resume",
                     fix="start a new run from the branch's present head",
                 )
+            refuse_superseded(at.connection, run)
             if run.status.is_active:
                 replace_orphans(at, run)
             else:
-                refuse_busy_branch(at, run.workspace)
+                refuse_busy_branch(at.connection, run.workspace)
                 last = run.attempts[-1].attempt
                 step = step_of(run.plan, last.reference_task_name)
                 schedule(at, run, step, retry_count=last.retry_count + 1)
@@ -172,7 +199,7 @@ class RunBook:
 
     @contextmanager
     def _moment(self) -> Iterator[Moment]:
-        with self._database.write() as connection:
+        with self._database.writing() as connection:
             at = Moment(connection, self._now())
             sweep(at)
             yield at

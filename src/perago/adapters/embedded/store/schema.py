@@ -1,10 +1,17 @@
-"""The tables of ``store.db`` and the number that says which tables they are."""
+"""The tables of ``store.db``, the number that says which they are, and what can befall them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.errors import StoreFormatError
+from perago.adapters.embedded.database import Contents, Trouble, trouble_of
+from perago.errors import (
+    AnswerLostError,
+    StoreError,
+    StoreFormatError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,32 +59,57 @@ CREATE TABLE uncommitted (
     PRIMARY KEY (branch, key)
 ) WITHOUT ROWID;
 """
+_STAMP = f"INSERT INTO meta VALUES ('format', '{FORMAT}');"  # noqa: S608 - a constant
 
 
-def ensure_schema(connection: sqlite3.Connection, root: str) -> bool:
-    """Create the tables in an empty database; refuse one of another format.
-
-    Returns whether it created them: the caller sees to it that nobody else does at that moment.
-    Raises :class:`StoreFormatError`.
-    """
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if not tables:
-        connection.executescript(f"BEGIN IMMEDIATE;{_TABLES}")
-        connection.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))
-        connection.execute("COMMIT")
-        return True
+def check_format(connection: sqlite3.Connection, path: str) -> None:
+    """Raise StoreFormatError unless the database is a store's, of this version."""
     found = _format_of(connection)
     if found != str(FORMAT):
         raise StoreFormatError(
-            f"the store at {root!r} has format {found}, and this version of Perago reads and "
+            f"the store at {path!r} has format {found}, and this version of Perago reads and "
             f"writes format {FORMAT}",
             fix="use the version of Perago that wrote it, or export its commits with that version "
             "and import them into a new store",
         )
-    return False
 
 
 def _format_of(connection: sqlite3.Connection) -> str:
     has_meta = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
     row = has_meta and connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
     return str(row[0]) if row else "unknown (it has no format number)"
+
+
+def database_failure(path: str, error: sqlite3.Error, *, committing: bool = False) -> StoreError:
+    """The error for a statement on the database at ``path`` that SQLite refused.
+
+    ``committing`` says that it was the COMMIT itself: if the disk failed there, the transaction's
+    last frame may be on it, and a later recovery may still find it.
+    """
+    said = f"{path!r}: {error}"
+    match trouble_of(error):
+        case Trouble.BUSY:
+            return StoreUnavailableError(
+                f"another process held the store for too long: {said}",
+                fix="find what is writing to the store, or try again",
+            )
+        case Trouble.DISK if committing:
+            return AnswerLostError(
+                f"the disk failed while a commit was being written: {said}",
+                fix="check that filesystem, then look at the branch: the change may be there",
+            )
+        case Trouble.DISK | Trouble.NO_ROOM_OR_PERMISSION:
+            return StoreFullError(
+                f"can't write the store's database {said}",
+                fix="free space on that filesystem and let this user write there, then try again",
+            )
+        case Trouble.DAMAGE:
+            return StoreFormatError(
+                f"the store's database can't be read: {said}",
+                fix="restore the store's directory from a backup, or choose another one",
+            )
+        case Trouble.OTHER:
+            return StoreError(f"the store's database failed: {said}")
+
+
+CONTENTS = Contents(_TABLES + _STAMP, check_format, database_failure)

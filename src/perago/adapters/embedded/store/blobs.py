@@ -11,8 +11,8 @@ import os
 import re
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from perago.adapters.embedded.copying import CHUNK, copy_hashing
 from perago.adapters.embedded.disk import write_failure
+from perago.adapters.embedded.store.copying import CHUNK, copy_hashing, hash_of
 from perago.errors import CorruptObjectError, WorkspaceError
 from perago.model.changes import FetchedFile, Signature
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from perago.adapters.embedded.copying import Moved
+    from perago.adapters.embedded.store.copying import Moved
     from perago.model.commit import ObjectEntry
 
 DOWNLOAD_THREADS = 2  # hashing and copying: the interpreter's lock eats what further ones would add
@@ -48,6 +48,19 @@ class Blobs:
     def path_of(self, sha256: str) -> str:
         """Where the object of that hash is, or would be."""
         return f"{self.objects}/{sha256[:2]}/{sha256[2:]}"
+
+    def has_sound(self, sha256: str, size: int) -> bool:
+        """Whether the object's file is there and, read again, holds what its name says."""
+        try:
+            source = os.open(self.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return os.fstat(source).st_size == size and hash_of(source) == (size, sha256)
+        except OSError:
+            return False
+        finally:
+            os.close(source)
 
     def stored(self) -> Iterator[tuple[str, int]]:
         """The sha256 and size of every object file there is, referenced or not.
@@ -103,13 +116,12 @@ class Blobs:
             raise corrupt(key, sha256, "its file is missing") from None
 
 
-def corrupt(key: str | None, sha256: str, finding: str) -> CorruptObjectError:
+def corrupt(key: str, sha256: str, finding: str) -> CorruptObjectError:
     """The error for a stored object that isn't what its name says."""
-    what = f"object {sha256}" if key is None else f"object {key!r} ({sha256})"
     return CorruptObjectError(
-        f"{what} in the store is damaged: {finding}",
-        fix="run `perago verify` to see all the damage, then restore that object's file from a "
-        "backup",
+        f"object {key!r} ({sha256}) in the store is damaged: {finding}",
+        fix="run `perago verify` to see all the damage, then `perago import` good copies of the "
+        "files (their bytes replace the damaged ones), or restore that object from a backup",
     )
 
 

@@ -1,13 +1,21 @@
-"""The queue's tables, and how a database comes into being: whole, or not at all."""
+"""The queue's tables, the number that says which they are, and what can befall them."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from perago.errors import StoreFormatError
+from perago.adapters.embedded.database import BUSY_SECONDS, Contents, Trouble, trouble_of
+from perago.errors import (
+    OrchestratorError,
+    OrchestratorUnavailableError,
+    StoreFormatError,
+    StoreFullError,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from perago.errors import PeragoError
 
 FORMAT = 1
 _APPLICATION_ID = 0x50524751  # "PRGQ": tells this file from any other SQLite database
@@ -17,7 +25,7 @@ _APPLICATION_ID = 0x50524751  # "PRGQ": tells this file from any other SQLite da
 # attempts.heard_at: last poll or heartbeat; the lease counts from here.
 # attempts.chain_started_at: when the step's first attempt was scheduled, or the run was resumed.
 # attempts.look_at: the next deadline, so that a sweep reads only what may be overdue.
-_SCHEMA = """
+_TABLES = """
 CREATE TABLE runs (
     position   INTEGER PRIMARY KEY AUTOINCREMENT,
     id         TEXT NOT NULL UNIQUE,
@@ -62,59 +70,50 @@ CREATE INDEX attempts_to_look_at ON attempts (look_at)
     WHERE look_at IS NOT NULL AND status IN ('SCHEDULED', 'IN_PROGRESS');
 CREATE INDEX attempts_by_task ON attempts (task_name, status, polled_at);
 """
+_STAMP = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
 
 
-def ensure_database(path: Path) -> None:
-    """Create the database unless it is there.
-
-    It is built beside its place and linked into it, so that nobody, not even after a crash, meets
-    one without tables, and of several processes that create it at once one wins.
-    """
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as workshop:
-        built = Path(workshop) / "queue.db"
-        _build(built)
-        try:
-            os.link(built, path)
-        except FileExistsError:
-            return
-        _sync_directory(path.parent)
-
-
-def check_format(connection: sqlite3.Connection, path: Path) -> None:
+def check_format(connection: sqlite3.Connection, path: str) -> None:
     """Raise StoreFormatError unless the database is a queue of this version."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != _APPLICATION_ID:
         raise StoreFormatError(
-            f"{path} is a SQLite database, but not a Perago queue",
+            f"{path!r} is a SQLite database, but not a Perago queue",
             fix="point Perago at another directory, or move that file away",
         )
     if found != FORMAT:
         raise StoreFormatError(
-            f"the queue at {path} has format {found}, this Perago reads format {FORMAT}",
+            f"the queue at {path!r} has format {found}, this Perago reads format {FORMAT}",
             fix="use the Perago version that wrote it, or start with a new directory",
         )
 
 
-def _build(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        # The journal mode is kept in the file; set here, no later connection races to switch it.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-    finally:
-        connection.close()
+def database_failure(
+    path: str,
+    error: sqlite3.Error,
+    *,
+    committing: bool = False,  # noqa: ARG001 - whoever asks the queue again gets the same answer
+) -> PeragoError:
+    """The error for a statement on the database at ``path`` that SQLite refused."""
+    match trouble_of(error):
+        case Trouble.BUSY:
+            return OrchestratorUnavailableError(
+                f"the queue at {path!r} stayed locked for {BUSY_SECONDS:.0f} seconds",
+                fix="look for a stopped process that holds it, then try again",
+            )
+        case Trouble.DISK | Trouble.NO_ROOM_OR_PERMISSION:
+            return StoreFullError(
+                f"the queue at {path!r} can't be read or written: {error}",
+                fix="free some disk space and check the directory's permissions",
+            )
+        case Trouble.DAMAGE:
+            return StoreFormatError(
+                f"{path!r} is not a readable SQLite database: {error}",
+                fix="restore it from a backup, or move it away to start with an empty queue",
+            )
+        case Trouble.OTHER:
+            return OrchestratorError(f"the queue at {path!r} failed: {error}")
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+CONTENTS = Contents(_TABLES + _STAMP, check_format, database_failure)

@@ -1,0 +1,5 @@
+"""The embedded orchestrator: runs and attempts in one file. It knows nothing of stored data."""
+
+from perago.adapters.embedded.queue.adapter import EmbeddedQueue
+
+__all__ = ["EmbeddedQueue"]
