@@ -29,13 +29,22 @@ class Signature:
     def of(cls, stat: os.stat_result) -> Signature:
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
+    def is_of(self, stat: os.stat_result) -> bool:
+        """The same as comparing with :meth:`of`, without making one."""
+        return (
+            self.ctime_ns == stat.st_ctime_ns
+            and self.mtime_ns == stat.st_mtime_ns
+            and self.size == stat.st_size
+            and self.inode == stat.st_ino
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Download:
     """One object wanted as a file. The file must not exist; its directories do."""
 
     entry: ObjectEntry
-    path: Path
+    path: str | Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ without a doubt. Executable bits and empty directories are no part of a workspac
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ from perago.model.keys import key_prefix, problem_with, workspace_paths
 from perago.model.outcome import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from perago.model.changes import FetchedFile
     from perago.model.workspace import WorkspaceRef
@@ -43,14 +45,28 @@ class LocalEngine:
         directory: Path,
         progress: Progress | None = None,
     ) -> LocalWorkspace:
+        with _no_search_for_cycles():
+            return self._open(store, workspace, prefix, directory, progress)
+
+    def _open(
+        self,
+        store: Store,
+        workspace: WorkspaceRef,
+        prefix: str,
+        directory: Path,
+        progress: Progress | None,
+    ) -> LocalWorkspace:
         start = key_prefix(prefix)
         entries = list(store.list_objects(workspace.repository, workspace.ref, prefix=start))
         paths = workspace_paths(
             (entry.key for entry in entries), prefix, folds_case=folds_case(directory)
         )
         _make_directories(directory, paths.values())
+        # Plain strings: a Path for each would take longer than creating its file.
         wanted = [
-            Download(entry, directory / paths[entry.key]) for entry in entries if entry.key in paths
+            Download(entry, f"{directory}/{paths[entry.key]}")
+            for entry in entries
+            if entry.key in paths
         ]
         fetched = store.download(workspace.repository, workspace.ref, wanted, progress)
         wait_for_next_tick(directory, max((f.signature.ctime_ns for f in fetched), default=0))
@@ -61,6 +77,18 @@ class LocalEngine:
             Transfer(len(fetched), sum(f.signature.size for f in fetched)),
             sorted(paths.values()),
         )
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Keep Python from searching the many small values made here for cycles they can't have."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _make_directories(directory: Path, paths: Iterable[str]) -> None:
@@ -88,10 +116,13 @@ class LocalWorkspace:
         return self.directory
 
     def scan(self) -> ChangeSet:
-        found = dict(_walk(self.directory, at_root=not self.key_start))
+        with _no_search_for_cycles():
+            return self._scan()
+
+    def _scan(self) -> ChangeSet:
+        found = dict(_walk(self.directory, self.baseline, at_root=not self.key_start))
         self.files = sorted(found)
-        changed = [path for path, now in found.items() if self._is_surely_changed(path, now)]
-        doubtful = [path for path, now in found.items() if self._is_doubtful(path, now)]
+        changed, doubtful = self._compare(found)
         changed += self._with_other_bytes(doubtful)
         self._assert_readable(changed)
         self.notes = _notes(found, changed)
@@ -105,17 +136,16 @@ class LocalWorkspace:
             ),
         )
 
-    def _is_surely_changed(self, path: str, now: os.stat_result) -> bool:
-        before = self.baseline.get(path)
-        return before is None or before.signature.size != now.st_size
-
-    def _is_doubtful(self, path: str, now: os.stat_result) -> bool:
-        before = self.baseline.get(path)
-        return (
-            before is not None
-            and before.signature.size == now.st_size
-            and before.signature != Signature.of(now)
-        )
+    def _compare(self, found: Mapping[str, os.stat_result]) -> tuple[list[str], list[str]]:
+        """What has changed without a doubt, and what has to be read to know."""
+        changed, doubtful = [], []
+        for path, now in found.items():
+            before = self.baseline.get(path)
+            if before is None or before.signature.size != now.st_size:
+                changed.append(path)
+            elif not before.signature.is_of(now):
+                doubtful.append(path)
+        return changed, doubtful
 
     def _assert_readable(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -139,8 +169,13 @@ class LocalWorkspace:
             raise _refused(path, "it can't be read") from None
 
 
-def _walk(root: Path, *, at_root: bool) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file below ``root`` with its stat; anything else but a directory is refused."""
+def _walk(
+    root: Path, known: Container[str], *, at_root: bool
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Every regular file below ``root`` with its stat; anything else but a directory is refused.
+
+    The names of ``known`` ones have been checked when they were fetched.
+    """
     if not stat.S_ISDIR(_lstat(root).st_mode):
         raise _refused("", "the workspace directory was replaced by something else")
     pending = [""]
@@ -148,7 +183,7 @@ def _walk(root: Path, *, at_root: bool) -> Iterator[tuple[str, os.stat_result]]:
         folder = pending.pop()
         for entry in _entries(root, folder):
             path = f"{folder}{entry.name}"
-            if problem := problem_with(path):
+            if path not in known and (problem := problem_with(path)):
                 raise _refused(path, problem)
             if entry.is_dir(follow_symlinks=False):
                 if at_root and f"{path}/" == ACTIONS_PREFIX:

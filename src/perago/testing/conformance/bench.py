@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.model.changes import Download, Signature, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from perago.model.commit import Commit
     from perago.model.outcome import Transfer
@@ -72,4 +72,4 @@ class Bench:
         entries = list(self.store.list_objects(self.repository, ref))
         wanted = [Download(entry, self._directory / uuid.uuid4().hex) for entry in entries]
         self.store.download(self.repository, ref, wanted)
-        return {item.entry.key: item.path.read_bytes() for item in wanted}
+        return {item.entry.key: Path(item.path).read_bytes() for item in wanted}

@@ -19,6 +19,7 @@ import hashlib
 import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -39,8 +40,6 @@ from perago.model.commit import DifferenceKind
 from perago.testing.conformance.bench import Bench
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from perago.model.commit import Commit
     from perago.model.outcome import Transfer
     from perago.ports.store import Store
@@ -194,7 +193,7 @@ class StoreConformance:
             "b": hashlib.sha256(b"two").hexdigest(),
         }
         for file in fetched:
-            assert file.signature == Signature.of(wanted[file.key].path.stat())
+            assert file.signature == Signature.of(Path(wanted[file.key].path).stat())
 
     def test_listings_come_in_code_point_order_and_start_with_the_prefix(
         self, bench: Bench

@@ -192,7 +192,8 @@ class EmbeddedStore:
             tally.add_object()
             return fetched
 
-        fetched = in_parallel(wanted, fetch, threads=DOWNLOAD_THREADS)
+        fetched, rest = self._blobs.deliver_small(wanted, tally)
+        fetched += in_parallel(rest, fetch, threads=DOWNLOAD_THREADS)
         tally.end()
         return fetched
 
@@ -405,6 +406,8 @@ class EmbeddedStore:
         theirs = self._refs.commit(repository, source)
         ours = self._refs.commit(repository, row.head)
         base = self._refs.common_ancestor(repository, ours, theirs)
+        if base is not None and base.tree == ours.tree:  # nothing of ours to keep: theirs it is
+            return self._trees.built(theirs.tree)
         base_tree = trees.EMPTY.id if base is None else base.tree
         our_tree = self._trees.tree(ours.tree)
         merged = trees.merge(

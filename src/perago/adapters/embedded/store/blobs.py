@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from perago.adapters.embedded.disk import write_failure
 from perago.adapters.embedded.store.copying import CHUNK, copy_hashing, hash_of
+from perago.adapters.embedded.store.delivery import deliver_all
 from perago.errors import CorruptObjectError, WorkspaceError
 from perago.model.changes import FetchedFile, Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from _typeshed import WriteableBuffer
 
     from perago.adapters.embedded.store.copying import Moved
+    from perago.adapters.embedded.store.courier import Stamp
+    from perago.adapters.embedded.store.transfer import Tally
+    from perago.model.changes import Download
     from perago.model.commit import ObjectEntry
 
-DOWNLOAD_THREADS = 2  # hashing and copying: the interpreter's lock eats what further ones would add
+DOWNLOAD_THREADS = 2  # for large objects, whose copying and hashing run side by side
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEX_PAIR = re.compile(r"[0-9a-f]{2}")
@@ -102,6 +106,35 @@ class Blobs:
         finally:
             os.close(source)
         return FetchedFile(entry.key, sha256, signature)
+
+    def deliver_small(
+        self, wanted: Sequence[Download], tally: Tally
+    ) -> tuple[list[FetchedFile], list[Download]]:
+        """Write the small objects among many to their new files, as :meth:`fetch` would.
+
+        Returns what is done and what is left: the large ones, and those that went wrong, which
+        :meth:`fetch` has to tell about.
+        """
+        small = [item for item in wanted if item.entry.size <= CHUNK]
+        left = [item for item in wanted if item.entry.size > CHUNK]
+        jobs = [
+            (
+                self.path_of(item.entry.checksum),
+                os.fspath(item.path),
+                item.entry.size,
+                item.entry.checksum,
+            )
+            for item in small
+        ]
+        done: list[FetchedFile] = []
+
+        def arrived(number: int, stamp: Stamp) -> None:
+            entry = small[number].entry
+            done.append(FetchedFile(entry.key, entry.checksum, Signature(entry.size, *stamp)))
+            tally.add(1, entry.size)
+
+        left += [small[number] for number in deliver_all(jobs, arrived)]
+        return done, left
 
     def open(self, key: str, sha256: str) -> BinaryIO:
         """An object's bytes as a stream, which raises at its end if they aren't the stored ones."""

@@ -69,18 +69,19 @@ class Tally:
 
     def add_bytes(self, count: int) -> None:
         """A part of an object has been moved."""
-        self._add(0, count)
+        self.add(0, count)
 
     def add_object(self) -> None:
         """An object is complete."""
-        self._add(1, 0)
+        self.add(1, 0)
 
     def end(self) -> None:
         """Tell the final totals."""
         if self._progress is not None:
             self._progress(self._now())
 
-    def _add(self, objects: int, count: int) -> None:
+    def add(self, objects: int, count: int) -> None:
+        """So many objects are complete, and so many bytes have been moved."""
         if self._progress is None:
             return
         with self._guard:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.store.trees import content_id, decode_tree
+from perago.adapters.embedded.store.trees import BuiltTree, content_id, decode_tree
 from perago.errors import CorruptObjectError
 
 if TYPE_CHECKING:
     import sqlite3
 
     from perago.adapters.embedded.database import Database
-    from perago.adapters.embedded.store.trees import BuiltTree, Tree
+    from perago.adapters.embedded.store.trees import Tree
 
 
 class TreeRows:
@@ -22,9 +22,12 @@ class TreeRows:
 
     def tree(self, tree: str) -> Tree:
         """Raises :class:`CorruptObjectError` if the tree is missing or damaged."""
-        return decode_tree(
-            self._body("SELECT CAST(body AS BLOB) FROM trees WHERE id = ?", "tree", tree)
-        )
+        return decode_tree(self.built(tree).body)
+
+    def built(self, tree: str) -> BuiltTree:
+        """A tree that is here already. Raises as :meth:`tree` does."""
+        body = self._body("SELECT CAST(body AS BLOB) FROM trees WHERE id = ?", "tree", tree)
+        return BuiltTree(tree, body, {})
 
     def load(self, range_id: str) -> bytes:
         """Raises :class:`CorruptObjectError` if the range is missing or damaged."""
