@@ -13,9 +13,9 @@ from perago import WorkspaceSpec, pipeline, task
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.flow.lifecycle import run_attempt
 from perago.model.workspace import WorkspaceRef
+from perago.operations.importing import import_directory
 from perago.settings import load_settings
 from perago.wiring import build_runtime, open_queue, open_store
-from perago.operations.importing import import_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
