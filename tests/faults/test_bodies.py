@@ -11,7 +11,7 @@ FAILING = {
     "exit_hard": "exited with code 3 during 'body'",
     "exit_soft": "SystemExit: enough",
     "segfault": "was ended by SIGSEGV during 'body'",
-    "killed": "was ended by SIGKILL (out of memory?) during 'body'",
+    "killed": "was ended by SIGKILL during 'body' (out of memory?)",
     "interrupted": "KeyboardInterrupt",
     "out_of_memory": "MemoryError",
     "removes_its_workspace": "FileNotFoundError",

@@ -119,7 +119,12 @@ def test_a_run_killed_over_and_over_still_ends_as_if_undisturbed(chain):
 
 @pytest.mark.slow
 def test_a_run_whose_executor_cannot_start_says_so_and_can_be_resumed(chain):
-    runner = chain.start("run", "chain:chain", failpoints="no.such.place=kill")
+    broken = chain.directory / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import sys\nif 'perago.worker.executor' in sys.orig_argv:\n    sys.exit('out of order')\n"
+    )
+    runner = chain.start("run", "chain:chain", PYTHONPATH=str(broken))
     chain.ended(runner, expect=1)
     assert "before it was ready" in chain.output_of(runner)[1]
     assert [record.status for record in chain.only_run.attempts] == ["SCHEDULED"]

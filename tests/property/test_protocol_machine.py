@@ -363,7 +363,7 @@ class LakefsStoreMachine(AtomicStoreMachine):
 TestAtomicStore = AtomicStoreMachine.TestCase
 TestLakefsStore = LakefsStoreMachine.TestCase
 TestAtomicStore.settings = TestLakefsStore.settings = settings(
-    max_examples=100,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

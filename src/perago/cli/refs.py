@@ -87,7 +87,7 @@ def _ancestor(store: Store, repository: str, ref: str, steps: int) -> Commit:
     *_, (reached, commit) = enumerate(store.history(repository, start.id, limit=steps + 1))
     if reached < steps:
         raise CommitNotFoundError(
-            f"{ref!r} has {reached} commits before it, not {steps}",
+            f"there is no {ref}~{steps}: {ref!r} has {reached} commits before it",
             fix="look for it in `perago history`",
         )
     return commit

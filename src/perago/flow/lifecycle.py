@@ -180,7 +180,7 @@ class _Attempt:
                     level,
                     self.budget,
                     self._assert_still_ours,
-                    self.runtime.orchestrator.is_completed,
+                    self.runtime.orchestrator.accepted_ref,
                 ).publish()
                 note(
                     level=level, path=published.path, ref=published.ref, replaced=published.replaced

@@ -49,8 +49,8 @@ class Publication:
     """One execution's wish to move one branch.
 
     ``assert_still_ours`` raises FenceError unless the orchestrator counts on this attempt right
-    now and its lease covers a publication. ``is_completed`` is the orchestrator's word on a task:
-    only what no accepted task produced can be abandoned.
+    now and its lease covers a publication. ``accepted_ref`` is the orchestrator's word on a task:
+    only what no task was accepted with can be abandoned.
     """
 
     store: Store
@@ -61,7 +61,7 @@ class Publication:
     level: PublishLevel
     budget: PublishBudget
     assert_still_ours: Callable[[], None]
-    is_completed: Callable[[str], bool]
+    accepted_ref: Callable[[str], str | None]
 
     def publish(self) -> Published:
         try:
@@ -204,7 +204,7 @@ class Publication:
         reason = reason_not_to_replace(
             head,
             self.execution,
-            was_accepted=task_id is not None and self.is_completed(task_id),
+            was_accepted=task_id is not None and self.accepted_ref(task_id) == head.id,
             touches_actions=next(iter(actions), None) is not None,
             uncommitted=self.store.uncommitted(repository, branch),
         )

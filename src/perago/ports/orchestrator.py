@@ -24,8 +24,11 @@ class Orchestrator(Protocol):
         """What this attempt is now. Raises UnknownAttemptError, OrchestratorUnavailableError."""
         ...
 
-    def is_completed(self, task_id: str) -> bool:
-        """Whether a task of that id was accepted as COMPLETED; False for one it doesn't know."""
+    def accepted_ref(self, task_id: str) -> str | None:
+        """The workspace ref a task was accepted as COMPLETED with.
+
+        None for one that wasn't, that has no workspace, or that isn't known.
+        """
         ...
 
     def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:

@@ -157,8 +157,8 @@ class Knowing:
     def __init__(self, queue, accepted):
         self._queue, self._accepted = queue, accepted
 
-    def is_completed(self, task_id):
-        return task_id == self._accepted
+    def accepted_ref(self, task_id):
+        return self._accepted.get(task_id)
 
     def __getattr__(self, name):
         return getattr(self._queue, name)
@@ -170,7 +170,7 @@ def test_the_accepted_result_of_another_run_is_never_replaced(stage, edits, acce
     head = stage.bench.store.commit(
         "bench", "main", message="a later run", metadata={"perago.task_id": "theirs"}
     )
-    knowing = Knowing(stage.bench.queue, "theirs" if accepted else "another")
+    knowing = Knowing(stage.bench.queue, {"theirs": head.id if accepted else stage.A})
     outcome = stage.attempt(edits, orchestrator=knowing)
     if accepted:
         assert "it is the accepted result of task theirs" in outcome.report.reason

@@ -246,16 +246,17 @@ class OrchestratorConformance:
 
     # --- report ------------------------------------------------------------------------------
 
-    def test_only_an_accepted_completion_counts_as_completed(
+    def test_the_ref_of_an_accepted_completion_is_known_and_no_other(
         self, bench: OrchestratorBench
     ) -> None:
         first = step("first")
         bench.start(first, workspace=workspace())
         one = take(bench, first)
-        assert not bench.orchestrator.is_completed(one.attempt.task_id)
-        assert not bench.orchestrator.is_completed("nobody's")
-        bench.orchestrator.report(one.attempt, completed())
-        assert bench.orchestrator.is_completed(one.attempt.task_id)
+        task_id = one.attempt.task_id
+        assert bench.orchestrator.accepted_ref(task_id) is None
+        assert bench.orchestrator.accepted_ref("nobody's") is None
+        bench.orchestrator.report(one.attempt, moved(workspace(), "C"))
+        assert bench.orchestrator.accepted_ref(task_id) == "C"
 
     def test_an_accepted_completion_is_final(self, bench: OrchestratorBench) -> None:
         first = step("first")

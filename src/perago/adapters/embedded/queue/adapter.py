@@ -86,14 +86,15 @@ class EmbeddedQueue(RunBook):
         with self._moment() as at:
             return snapshot_of(load_attempt(at.connection, attempt.task_id))
 
-    def is_completed(self, task_id: str) -> bool:
-        """Whether a task of that id was accepted as COMPLETED; False for one it doesn't know."""
+    def accepted_ref(self, task_id: str) -> str | None:
+        """The workspace ref a task was accepted with; None without one, or without the task."""
         with self._moment() as at:
             found = at.connection.execute(
-                "SELECT 1 FROM attempts WHERE task_id = ? AND status = ?",
+                "SELECT output FROM attempts WHERE task_id = ? AND status = ?",
                 (task_id, TaskStatus.COMPLETED),
             ).fetchone()
-            return found is not None
+        workspace = json.loads(found["output"]).get("workspace") if found else None
+        return workspace["ref"] if workspace else None
 
     def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:  # noqa: ARG002 - see below
         """Extend the lease; False, and no extension, if the attempt isn't in progress any more.
