@@ -149,14 +149,10 @@ def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 def _resumable(queue: Runs, run: str, target: str | None) -> str:
     from perago.errors import RunNotFoundError
-    from perago.model.run import RunStatus
 
-    if run:
-        return queue.find(run).id
-    ended = (RunStatus.COMPLETED, RunStatus.TERMINATED)
-    for record in queue.runs(limit=100):
-        if record.status not in ended and target in (None, record.plan.target, record.plan.name):
-            return record.id
-    raise RunNotFoundError(
-        "there is no unfinished run to resume", fix="`perago runs` lists them; name one"
-    )
+    found = queue.find(run) if run else queue.resumable(target)
+    if found is None:
+        raise RunNotFoundError(
+            "there is no unfinished run to resume", fix="`perago runs` lists them; name one"
+        )
+    return found.id

@@ -15,11 +15,8 @@ from perago.errors import (
 
 if TYPE_CHECKING:
     from perago.model.commit import Commit
-    from perago.model.run import RunRecord
     from perago.ports.runs import Runs
     from perago.ports.store import Store
-
-_RUNS_LOOKED_AT = 1000
 
 
 def head_or_new(store: Store, repository: str, branch: str) -> Commit:
@@ -42,27 +39,11 @@ def _root_of(store: Store, repository: str) -> str:
     return root.id
 
 
-def last_run_on(queue: Runs, repository: str, branch: str) -> RunRecord | None:
-    """The newest run that works on this branch."""
-    return next(
-        (
-            run
-            for run in queue.runs(limit=_RUNS_LOOKED_AT)
-            if run.workspace
-            and (run.workspace.repository, run.workspace.branch) == (repository, branch)
-        ),
-        None,
-    )
-
-
 def assert_no_active_run(queue: Runs, repository: str, branch: str) -> None:
-    """Raises BranchBusyError: what else is written meanwhile would look abandoned to that run.
-
-    An active run is always the newest on its branch, because the queue starts no second one.
-    """
-    last = last_run_on(queue, repository, branch)
-    if last is not None and last.status.is_active:
+    """Raises BranchBusyError: what else is written meanwhile would look abandoned to that run."""
+    active = queue.active_on(repository, branch)
+    if active is not None:
         raise BranchBusyError(
-            f"run {last.id} ({last.plan.name}, {last.status}) writes {repository}/{branch}",
-            fix=f"wait for it, `perago run --resume {last.id}`, or `perago cancel {last.id}`",
+            f"run {active.id} ({active.plan.name}, {active.status}) writes {repository}/{branch}",
+            fix=f"wait for it, `perago run --resume {active.id}`, or `perago cancel {active.id}`",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perago.errors import PublishFenceError
 from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
-from perago.operations.branches import assert_no_active_run, head_or_new, last_run_on
+from perago.operations.branches import assert_no_active_run, head_or_new
 from perago.operations.importing import import_directory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def start_run(
     head = head_or_new(store, point.repository, point.branch)
     # Before anything is imported; that nobody starts meanwhile, the queue itself sees to.
     assert_no_active_run(queue, point.repository, point.branch)
-    last = last_run_on(queue, point.repository, point.branch)
+    last = queue.last_on(point.repository, point.branch)
     if last is not None and not point.from_head:
         _assert_accounted_for(last, point, head)
     if point.directory is not None:
@@ -72,6 +72,5 @@ def _assert_accounted_for(last: RunRecord, point: StartingPoint, head: Commit) -
     raise PublishFenceError(
         f"run {last.id} ended {last.status} at {last.output_ref}, and {point.branch!r} is at "
         f"{head.id}: something it doesn't account for was published there",
-        fix="look at `perago history`, then start with --from-head to go on from there, "
-        f"or resume that run: perago run --resume {last.id}",
+        fix="look at `perago history`, then start with --from-head to go on from there",
     )
