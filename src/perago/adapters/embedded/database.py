@@ -138,6 +138,11 @@ class Database:
                 connection.close()
             self._connections = {}
 
+    def __del__(self) -> None:
+        """Whoever forgets to close it leaves nothing open for Python to complain of."""
+        for connection in self._connections.values():
+            connection.close()
+
     def leave_to_parent(self) -> None:
         """In a forked child: start over, and neither use nor close what came through the fork."""
         _left_to_parents.extend(self._connections.values())
