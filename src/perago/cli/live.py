@@ -16,6 +16,7 @@ from rich.text import Text
 
 from perago.cli.options import console
 from perago.cli.streams import STARTING, clear_line, is_terminal, tell
+from perago.cli.tables import status, style_of
 from perago.model.outcome import Transfer
 from perago.worker.watcher import NobodyWatching
 
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from perago.model.run import RunRecord
     from perago.worker.watcher import Watcher
 
-_STATUS_STYLES = {
-    "COMPLETED": "green",
-    "IN_PROGRESS": "cyan",
-    "SCHEDULED": "dim",
-    "CANCELED": "yellow",
-}
 _STEP_WORDS = {
     "validate": "checking the input",
     "directory": "making a private directory",
@@ -223,7 +218,7 @@ def _after_reason(detail: str) -> str:
 def _symbol(status: str) -> Text:
     plain = status.partition(" ")[0]
     symbols = {"": "·", "COMPLETED": "✓", "IN_PROGRESS": "▸", "SCHEDULED": "·"}
-    return Text(symbols.get(plain, "✗"), style=_STATUS_STYLES.get(plain, "red" if plain else "dim"))
+    return Text(symbols.get(plain, "✗"), style=style_of(plain) if plain else "dim")
 
 
 def attempts_table(record: RunRecord) -> Table:
@@ -239,7 +234,7 @@ def attempts_table(record: RunRecord) -> Table:
             a.attempt.reference_task_name,
             str(a.attempt.retry_count),
             f"{seconds:.2f}" if seconds is not None else "",
-            Text(a.status, style=_STATUS_STYLES.get(a.status, "red")),
+            status(a.status),
             workspace["ref"][:16] if isinstance(workspace, dict) else (a.reason or ""),
         )
     return table

@@ -43,4 +43,8 @@ def table(
 
 def status(word: str) -> Text:
     """A status in its colour; one that isn't known means trouble."""
-    return Text(word, style=_STATUS_STYLES.get(word, "red"))
+    return Text(word, style=style_of(word))
+
+
+def style_of(word: str) -> str:
+    return _STATUS_STYLES.get(word, "red")

@@ -136,12 +136,9 @@ class Publication:
             landing = find_landing(self.store, self.workspace, self.execution.id)
         except StoreError as blind:
             raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
-        self.steps.journal.event(
-            "publish.read_back",
-            answer=answer.message,
-            input=self.workspace.ref,
-            staged=self.staged.commit if self.staged else None,
-            head=landing.head.id,
+        self._note_evidence(
+            answer,
+            landing.head,
             found=landing.found.id if landing.found else None,
             proven_absent=landing.proven_absent,
         )
@@ -220,14 +217,7 @@ class Publication:
             head = self.store.head(self.workspace.repository, self.workspace.branch)
         except StoreError as blind:
             raise self._unknown(answer, f"and reading back failed: {blind.message}") from answer
-        self.steps.journal.event(
-            "publish.read_back",
-            answer=answer.message,
-            input=self.workspace.ref,
-            staged=self.staged.commit if self.staged else None,
-            head=head.id,
-            wanted=to,
-        )
+        self._note_evidence(answer, head, wanted=to)
         if head.id == to:
             return
         if isinstance(answer, DEFINITE_NO):
@@ -235,6 +225,18 @@ class Publication:
                 f"replacing the abandoned head was refused: {answer.message}", fix=answer.fix
             ) from answer
         raise self._unknown(answer, f"{self.workspace.branch!r} is at {head.id}") from answer
+
+    # --- when an answer was not enough -----------------------------------------------------------
+    def _note_evidence(self, answer: StoreError, head: Commit, **seen: object) -> None:
+        """Log what an unclear answer is judged by: A, H, C and the answer itself."""
+        self.steps.journal.event(
+            "publish.read_back",
+            answer=answer.message,
+            input=self.workspace.ref,
+            staged=self.staged.commit if self.staged else None,
+            head=head.id,
+            **seen,
+        )
 
     # --- the two ways not to publish --------------------------------------------------------------
     def _fenced_off(self, head: Commit) -> PublishFenceError:
