@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters.embedded import disk
+from perago.adapters.foundation import disk
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.adapters.embedded.store.schema import database_failure
 from perago.errors import (

@@ -60,8 +60,8 @@ def couriers(monkeypatch):
 
 
 def assert_all_there(fetched, wanted):
-    assert sorted(file.key for file in fetched) == sorted(FILES)
-    by_key = {file.key: file for file in fetched}
+    assert sorted(file.key for file in fetched.files) == sorted(FILES)
+    by_key = {file.key: file for file in fetched.files}
     for item in wanted:
         assert item.path.read_bytes() == FILES[item.entry.key]
         assert by_key[item.entry.key].signature == Signature.of(item.path.stat())

@@ -24,7 +24,7 @@ with file.open("wb") as sparse:
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 store.upload("data", "main", [Upload("large", file, Signature.of(file.stat()))])
 (entry,) = store.list_objects("data", "main")
-(fetched,) = store.download("data", "main", [Download(entry, root / "out")])
+(fetched,) = store.download("data", "main", [Download(entry, root / "out")]).files
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 with (root / "out").open("rb") as out:
     out.seek(200 << 20)

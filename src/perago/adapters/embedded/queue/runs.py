@@ -7,7 +7,6 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.database import Database
 from perago.adapters.embedded.queue.branches import (
     active_run,
     last_run,
@@ -27,6 +26,7 @@ from perago.adapters.embedded.queue.transitions import (
     set_run_status,
     sweep,
 )
+from perago.adapters.foundation.database import Database
 from perago.errors import RunError, RunNotFoundError
 from perago.model.run import RunStatus
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.database import BUSY_SECONDS, Contents, Trouble, trouble_of
+from perago.adapters.foundation.database import BUSY_SECONDS, Contents, Trouble, trouble_of
 from perago.errors import (
     OrchestratorError,
     OrchestratorUnavailableError,

@@ -6,14 +6,13 @@ in one transaction that also compares its head, and bytes are on disk before a r
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from perago.adapters.embedded.database import Database
-from perago.adapters.embedded.disk import make_directory, write_failure
 from perago.adapters.embedded.store import trees
 from perago.adapters.embedded.store.blobs import DOWNLOAD_THREADS, Blobs
 from perago.adapters.embedded.store.intake import UPLOAD_THREADS, Intake
@@ -21,8 +20,10 @@ from perago.adapters.embedded.store.lock import held
 from perago.adapters.embedded.store.names import check_branch_name, check_key, check_repository_name
 from perago.adapters.embedded.store.refs import MICROSECONDS, BranchRow, Refs, insert_commit
 from perago.adapters.embedded.store.schema import CONTENTS
-from perago.adapters.embedded.store.transfer import Tally, in_parallel
 from perago.adapters.embedded.store.tree_rows import TreeRows
+from perago.adapters.foundation.database import Database
+from perago.adapters.foundation.disk import make_directory, write_failure
+from perago.adapters.foundation.transfer import Tally, in_parallel
 from perago.errors import (
     BranchExistsError,
     HeadMovedError,
@@ -30,6 +31,7 @@ from perago.errors import (
     StoreError,
     StoreRefusedError,
 )
+from perago.model.changes import Fetched
 from perago.model.commit import Atomicity, Difference, ObjectEntry
 from perago.model.outcome import Transfer
 
@@ -181,11 +183,10 @@ class EmbeddedStore:
         ref: str,
         wanted: Sequence[Download],
         progress: Progress | None = None,
-    ) -> list[FetchedFile]:
+    ) -> Fetched:
         self.get_commit(repository, ref)
-        tally = Tally(
-            progress, objects=len(wanted), total_bytes=sum(item.entry.size for item in wanted)
-        )
+        total_bytes = sum(item.entry.size for item in wanted)
+        tally = Tally(progress, objects=len(wanted), total_bytes=total_bytes)
 
         def fetch(item: Download) -> FetchedFile:
             fetched = self._blobs.fetch(item.entry, os.fspath(item.path), tally.add_bytes)
@@ -195,7 +196,7 @@ class EmbeddedStore:
         fetched, rest = self._blobs.deliver_small(wanted, tally)
         fetched += in_parallel(rest, fetch, threads=DOWNLOAD_THREADS)
         tally.end()
-        return fetched
+        return Fetched(fetched, Transfer(len(wanted), total_bytes, len(wanted), total_bytes))
 
     def upload(
         self,
@@ -244,6 +245,12 @@ class EmbeddedStore:
         """All of one small object; raises as :meth:`open_object` and its stream do."""
         with self.open_object(repository, ref, key) as stream:
             return stream.read()
+
+    def holds(self, entry: ObjectEntry, path: Path) -> bool:
+        with path.open("rb", buffering=0) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        # Not if they are damaged here: whoever brings good bytes heals the store.
+        return found == entry.checksum and self._blobs.has_sound(found, entry.size)
 
     def delete_objects(self, repository: str, branch: str, keys: Sequence[str]) -> None:
         for key in keys:

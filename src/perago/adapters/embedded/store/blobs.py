@@ -11,9 +11,9 @@ import os
 import re
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from perago.adapters.embedded.disk import write_failure
-from perago.adapters.embedded.store.copying import CHUNK, copy_hashing, hash_of
 from perago.adapters.embedded.store.delivery import deliver_all
+from perago.adapters.foundation.copying import CHUNK, copy_hashing, hash_of
+from perago.adapters.foundation.disk import write_failure
 from perago.errors import CorruptObjectError, WorkspaceError
 from perago.model.changes import FetchedFile, Signature
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from perago.adapters.embedded.store.copying import Moved
     from perago.adapters.embedded.store.courier import Stamp
-    from perago.adapters.embedded.store.transfer import Tally
+    from perago.adapters.foundation.copying import Moved
+    from perago.adapters.foundation.transfer import Tally
     from perago.model.changes import Download
     from perago.model.commit import ObjectEntry
 

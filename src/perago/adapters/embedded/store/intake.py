@@ -9,33 +9,28 @@ of it; and its name is on disk before anything in the database can refer to it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import os
 import secrets
-import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.disk import sync_directory, write_failure
-from perago.adapters.embedded.store.copying import CHUNK, copy_hashing, read_whole, write_all
-from perago.adapters.embedded.store.transfer import in_parallel
-from perago.errors import UnsupportedFileError, WorkspaceChangedError
-from perago.model.changes import Signature
+from perago.adapters.foundation.copying import CHUNK, copy_hashing, read_whole, write_all
+from perago.adapters.foundation.disk import sync_directory, write_failure
+from perago.adapters.foundation.sources import check_signature, open_source
+from perago.adapters.foundation.transfer import in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perago.adapters.embedded.store.blobs import Blobs
-    from perago.adapters.embedded.store.copying import Moved
+    from perago.adapters.foundation.copying import Moved
     from perago.model.changes import Upload
 
 UPLOAD_THREADS = 4  # they wait for fsync, and the filesystem answers several waits at once
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening a pipe for reading would wait for somebody to write, were it not for O_NONBLOCK.
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Intake:
@@ -67,13 +62,13 @@ class Intake:
         Raises :class:`WorkspaceChangedError` if it isn't, or doesn't stay, the file whose
         signature was given, and :class:`UnsupportedFileError` if it can't be read as a file.
         """
-        source = _open_source(upload)
+        source = open_source(upload)
         try:
-            _check_signature(upload, source)
+            check_signature(upload, source)
             if upload.signature.size > CHUNK:
                 return self._add_large(upload, source, moved)
             data = read_whole(source, upload.signature.size)
-            _check_signature(upload, source)
+            check_signature(upload, source)
         finally:
             os.close(source)
         moved(len(data))
@@ -101,7 +96,7 @@ class Intake:
     def _add_large(self, upload: Upload, source: int, moved: Moved) -> tuple[str, int]:
         with self._incoming() as (name, target):
             size, sha256 = copy_hashing(source, target, upload.signature.size, moved)
-            _check_signature(upload, source)
+            check_signature(upload, source)
             if self._needs(sha256, size):
                 self._place(name, target, sha256, size)
             else:
@@ -144,36 +139,3 @@ class Intake:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.rename(name, path)
         self._moved.append(size)
-
-
-def _open_source(upload: Upload) -> int:
-    try:
-        source = os.open(upload.path, _LOOK)
-    except FileNotFoundError:
-        raise _changed(upload, "it is gone") from None
-    except OSError as error:
-        kind = "a symbolic link" if error.errno == errno.ELOOP else f"unreadable: {error.strerror}"
-        raise _unsupported(upload, kind) from error
-    if not stat.S_ISREG(os.fstat(source).st_mode):
-        os.close(source)
-        raise _unsupported(upload, "not a regular file")
-    return source
-
-
-def _check_signature(upload: Upload, source: int) -> None:
-    if Signature.of(os.fstat(source)) != upload.signature:
-        raise _changed(upload, "its size, time or inode is another")
-
-
-def _changed(upload: Upload, finding: str) -> WorkspaceChangedError:
-    return WorkspaceChangedError(
-        f"{str(upload.path)!r} changed after it was checked: {finding}",
-        fix="make sure that nothing goes on writing to the workspace after the task has returned",
-    )
-
-
-def _unsupported(upload: Upload, kind: str) -> UnsupportedFileError:
-    return UnsupportedFileError(
-        f"{str(upload.path)!r} can't be stored: it is {kind}",
-        fix="leave only regular, readable files in the workspace",
-    )

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.disk import write_failure
+from perago.adapters.foundation.disk import write_failure
 from perago.errors import StoreUnavailableError
 
 if TYPE_CHECKING:

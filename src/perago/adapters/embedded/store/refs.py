@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Mapping, Sequence
 
-    from perago.adapters.embedded.database import Database
     from perago.adapters.embedded.store.trees import Change
+    from perago.adapters.foundation.database import Database
 
 COMMIT_COLUMNS = "id, parents, tree, message, metadata, created_us"
 MICROSECONDS = 1_000_000
@@ -93,13 +93,13 @@ class Refs:
         """By name. Raises RepositoryNotFoundError."""
         self.check_repository(repository)
         rows = self._query(
-            "SELECT name, head, hidden, created_us FROM branches "
+            "SELECT name, head FROM branches "
             "WHERE repository = ? AND substr(name, 1, ?) = ? ORDER BY name",
             repository,
             len(prefix),
             prefix,
         )
-        return [Branch(name, head, bool(h), us / MICROSECONDS) for name, head, h, us in rows]
+        return [Branch(name, head) for name, head in rows]
 
     def check_repository(self, repository: str) -> None:
         """Raises RepositoryNotFoundError."""

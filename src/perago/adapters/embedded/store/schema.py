@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.database import Contents, Trouble, trouble_of
+from perago.adapters.foundation.database import Contents, Trouble, trouble_of
 from perago.errors import (
     AnswerLostError,
     StoreError,

@@ -10,8 +10,8 @@ from perago.errors import CorruptObjectError
 if TYPE_CHECKING:
     import sqlite3
 
-    from perago.adapters.embedded.database import Database
     from perago.adapters.embedded.store.trees import Tree
+    from perago.adapters.foundation.database import Database
 
 
 class TreeRows:

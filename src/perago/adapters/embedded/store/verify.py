@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from perago.adapters.embedded.store.copying import hash_of
 from perago.adapters.embedded.store.refs import COMMIT_COLUMNS, commit_id
-from perago.adapters.embedded.store.transfer import Tally
 from perago.adapters.embedded.store.trees import content_id, decode_range, decode_tree
+from perago.adapters.foundation.copying import hash_of
+from perago.adapters.foundation.transfer import Tally
 from perago.errors import StoreFormatError
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from perago.adapters.embedded.database import Database
     from perago.adapters.embedded.store.blobs import Blobs
     from perago.adapters.embedded.store.trees import Range
+    from perago.adapters.foundation.database import Database
     from perago.ports.store import Progress
 
 

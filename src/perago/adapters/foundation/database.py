@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perago.adapters.embedded.disk import make_directory, sync_directory, write_failure
+from perago.adapters.foundation.disk import make_directory, sync_directory, write_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

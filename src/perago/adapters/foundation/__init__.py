@@ -1,0 +1,1 @@
+"""What adapters stand on: files, SQLite and parallel transfers on this machine."""
