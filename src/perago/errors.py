@@ -30,7 +30,8 @@
     │   ├── RepositoryNotFoundError, BranchNotFoundError, CommitNotFoundError
     │   ├── RepositoryExistsError, BranchExistsError
     │   ├── StoreRefusedError          a definite no: nothing was changed
-    │   │   └── HeadMovedError             … because the branch's head was another
+    │   │   ├── HeadMovedError             … because the branch's head was another
+    │   │   └── StoreAccessError           … to these credentials: wrong, or lacking a permission
     │   ├── AnswerLostError            sent, and no telling whether it was applied
     │   ├── StoreUnavailableError      not now; safe to try again
     │   ├── StoreFormatError           written by another version
@@ -263,6 +264,12 @@ class HeadMovedError(StoreRefusedError):
     """A conditional update was refused: the branch's head isn't the expected one."""
 
     code = "head_moved"
+
+
+class StoreAccessError(StoreRefusedError):
+    """The store doesn't know these credentials, or doesn't let them do what was asked."""
+
+    code = "store_access"
 
 
 class AnswerLostError(StoreError):

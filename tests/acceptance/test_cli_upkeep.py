@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from perago.flow.directory import AttemptDirectory
-from perago.model.attempt import Attempt, Execution
+from perago.model.attempt import Attempt, Execution, began_at
 from perago.model.workspace import WorkspaceRef
 from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
 from perago.settings import load_settings
@@ -70,8 +70,7 @@ def test_gc_leaves_an_attempt_in_progress_alone(perago, store, attempt):
 
 
 def test_an_old_attempt_in_progress_keeps_its_branch(store, attempt):
-    (branch,) = store.branches("songs", prefix="perago-staging-")
-    later = branch.created_at + 10 * ORPHAN_SECONDS
+    later = began_at(EXECUTION.id) + 10 * ORPHAN_SECONDS
     assert collect_leftovers(store, load_settings().attempts, now=later).branches == ()
     attempt.remove()
 
@@ -80,7 +79,7 @@ def test_a_staging_branch_of_nobody_goes_once_it_is_old_enough(store, imported):
     store.create_branch("songs", EXECUTION.staging_branch, imported, hidden=True)
     (branch,) = store.branches("songs", prefix="perago-staging-")
     attempts = load_settings().attempts
-    soon, later = branch.created_at + 60, branch.created_at + ORPHAN_SECONDS + 60
+    soon, later = (began_at(EXECUTION.id) + past for past in (60, ORPHAN_SECONDS + 60))
     assert collect_leftovers(store, attempts, now=soon).branches == ()
     assert collect_leftovers(store, attempts, now=later).branches == (("songs", branch.name),)
     assert [left.name for left in store.branches("songs")] == ["main"]

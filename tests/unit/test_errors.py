@@ -43,6 +43,7 @@ CODES = {
     "branch_exists": "BranchExistsError",
     "store_refused": "StoreRefusedError",
     "head_moved": "HeadMovedError",
+    "store_access": "StoreAccessError",
     "answer_lost": "AnswerLostError",
     "store_unavailable": "StoreUnavailableError",
     "store_format": "StoreFormatError",

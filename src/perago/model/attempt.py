@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 STAGING_PREFIX = "perago-staging-"
 TASK_ID_KEY = "perago.task_id"
+STEP_KEYS = ("perago.workflow_instance_id", "perago.reference_task_name", "perago.iteration")
+"""Metadata that all attempts of one step share, and no other step's."""
+
 _SEGMENT_LIMIT = 40
+_TIME_DIGITS = 12
 
 
 class TaskStatus(StrEnum):
@@ -74,7 +79,7 @@ class Execution:
 
     @classmethod
     def begin(cls, attempt: Attempt) -> Execution:
-        return cls(attempt, secrets.token_hex(16))
+        return cls(attempt, new_execution_id())
 
     @property
     def staging_branch(self) -> str:
@@ -103,6 +108,20 @@ class Execution:
             TASK_ID_KEY: a.task_id,
             "perago.retry_count": str(a.retry_count),
         }
+
+
+def new_execution_id() -> str:
+    """Random, but for its start, which is the time: 12 digits of milliseconds, as in a UUIDv7.
+
+    A store may not say when a branch was made; the name of a staging branch does.
+    """
+    milliseconds = time.time_ns() // 1_000_000
+    return f"{milliseconds:0{_TIME_DIGITS}x}{secrets.token_hex(10)}"
+
+
+def began_at(execution_id: str) -> float:
+    """When an execution began, by the clock of the machine it ran on."""
+    return int(execution_id[:_TIME_DIGITS], 16) / 1000
 
 
 def execution_id_of(staging_branch: str) -> str | None:

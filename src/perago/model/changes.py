@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.commit import ObjectEntry
+    from perago.model.outcome import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class FetchedFile:
     key: str
     sha256: str
     signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A download's files, and how much of them really had to be brought from the store."""
+
+    files: list[FetchedFile]
+    moved: Transfer
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,17 +35,20 @@ class Commit:
 class Branch:
     name: str
     head: str
-    hidden: bool
-    created_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One object of a tree. ``checksum`` identifies its bytes within one store, and no further."""
+    """One object of a tree. ``checksum`` identifies its bytes within one store, and no further.
+
+    ``location`` is where the store keeps them, if it says so: with size and checksum it names bytes
+    that never change, which a checksum alone may not (a server's may not hash the content).
+    """
 
     key: str
     size: int
     checksum: str
+    location: str = ""
 
 
 class DifferenceKind(StrEnum):
@@ -71,7 +74,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Atomicity:
-    """What a store can decide and do in one step, for a given repository state."""
+    """What a store can decide and do in one step, for a given repository state.
+
+    ``shortcoming`` says why it can't merge that way, where people could do something about it.
+    """
 
     cas_merge: bool
     cas_relocate: bool
+    shortcoming: str | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import BranchNotFoundError
 from perago.flow.recover import collect, leftovers
-from perago.model.attempt import STAGING_PREFIX, execution_id_of
+from perago.model.attempt import STAGING_PREFIX, began_at, execution_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +45,9 @@ def collect_leftovers(
     alive = known - {leftover.execution_id for leftover in dead}
     branches = [
         (repository, name)
-        for repository, name, created_at in _staging_branches(store)
+        for repository, name, execution in _staging_branches(store)
         if (repository, name) in named
-        or (execution_id_of(name) not in alive and now - created_at > ORPHAN_SECONDS)
+        or (execution not in alive and now - began_at(execution) > ORPHAN_SECONDS)
     ]
     if not dry_run:
         dead = [leftover for leftover in dead if collect(store, leftover)]
@@ -56,11 +56,12 @@ def collect_leftovers(
     return Collected(tuple(leftover.path for leftover in dead), tuple(branches))
 
 
-def _staging_branches(store: Store) -> Iterator[tuple[str, str, float]]:
+def _staging_branches(store: Store) -> Iterator[tuple[str, str, str]]:
     for repository in store.repositories():
         for branch in store.branches(repository, prefix=STAGING_PREFIX):
-            if execution_id_of(branch.name) is not None:
-                yield repository, branch.name, branch.created_at
+            execution = execution_id_of(branch.name)
+            if execution is not None:
+                yield repository, branch.name, execution
 
 
 def _delete(store: Store, repository: str, name: str) -> None:

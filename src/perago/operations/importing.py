@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from perago.errors import (
     UnsupportedFileError,
     WrongLandingError,
 )
-from perago.model.attempt import STAGING_PREFIX
+from perago.model.attempt import STAGING_PREFIX, new_execution_id
+from perago.model.changes import ChangeSet
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.keys import key_prefix, problem_with
 from perago.operations.branches import head_or_new
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from perago.model.changes import ChangeSet
     from perago.model.commit import Commit
     from perago.ports.store import Progress, Store
 
@@ -51,11 +50,12 @@ def import_directory(
     start = key_prefix(checked_prefix(prefix))
     files = _scan(directory, prefix)
     head = head_or_new(store, repository, branch)
+    changes = _differences(store, repository, head, start, files)
+    if not changes:
+        return None
     with _staging_branch(store, repository, head.id) as staging:
-        store.upload(repository, staging, files.uploads, progress)
-        store.delete_objects(
-            repository, staging, _superfluous(store, repository, head, start, files)
-        )
+        store.upload(repository, staging, changes.uploads, progress)
+        store.delete_objects(repository, staging, changes.deletes)
         if not store.uncommitted(repository, staging, limit=1):
             return None
         words = message or f"import of {directory.resolve().name or 'a directory'}"
@@ -107,22 +107,26 @@ def _scan(directory: Path, prefix: str) -> ChangeSet:
         ) from None
 
 
-def _superfluous(
+def _differences(
     store: Store, repository: str, head: Commit, start: str, files: ChangeSet
-) -> list[str]:
-    """What the branch has below the prefix and the directory hasn't."""
-    wanted = {upload.key for upload in files.uploads}
-    return [
-        entry.key
-        for entry in store.list_objects(repository, head.id, prefix=start)
-        if entry.key not in wanted and not entry.key.startswith(ACTIONS_PREFIX)
-    ]
+) -> ChangeSet:
+    """What it takes to make the branch below the prefix equal to the files."""
+    wanted = {upload.key: upload for upload in files.uploads}
+    superfluous = []
+    for entry in store.list_objects(repository, head.id, prefix=start):
+        upload = wanted.get(entry.key)
+        if upload is None:
+            superfluous.append(entry.key)
+        elif upload.signature.size == entry.size and store.holds(entry, upload.path):
+            del wanted[entry.key]
+    deletes = tuple(key for key in superfluous if not key.startswith(ACTIONS_PREFIX))
+    return ChangeSet(tuple(wanted.values()), deletes)
 
 
 @contextmanager
 def _staging_branch(store: Store, repository: str, at: str) -> Iterator[str]:
     """A hidden branch that is gone afterwards; one left by a crash is found by `perago gc`."""
-    name = f"{STAGING_PREFIX}import-exec-{secrets.token_hex(16)}"
+    name = f"{STAGING_PREFIX}import-exec-{new_execution_id()}"
     store.create_branch(repository, name, at, hidden=True)
     try:
         yield name

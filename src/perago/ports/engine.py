@@ -27,7 +27,14 @@ class OpenWorkspace(Protocol):
         ...
 
     @property
-    def fetched(self) -> Transfer: ...
+    def fetched(self) -> Transfer:
+        """All that was made available."""
+        ...
+
+    @property
+    def moved(self) -> Transfer:
+        """What of it had to be brought from the store; the rest was on this machine already."""
+        ...
 
     @property
     def files(self) -> Sequence[str]:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from perago.model.changes import Download, FetchedFile, Upload
+    from perago.model.changes import Download, Fetched, Upload
     from perago.model.commit import Atomicity, Branch, Commit, Difference, ObjectEntry
     from perago.model.outcome import Transfer
 
@@ -84,8 +85,10 @@ class Store(Protocol):
         ref: str,
         wanted: Sequence[Download],
         progress: Progress | None = None,
-    ) -> list[FetchedFile]:
+    ) -> Fetched:
         """Write each object to its path, in parallel, in bounded memory; results in any order.
+
+        What a cache on this machine has needn't be brought again, and doesn't count as moved.
 
         Every byte is hashed on the way. Raises CorruptObjectError, naming the key, if an object's
         bytes aren't the ones that were stored. What it wrote before an error is left behind.
@@ -103,6 +106,13 @@ class Store(Protocol):
 
         Raises WorkspaceChangedError if a file's signature isn't the given one, before or after it
         was read. Returns what was really moved: bytes the store already has don't count.
+        """
+        ...
+
+    def holds(self, entry: ObjectEntry, path: Path) -> bool:
+        """Whether the object has the bytes of this file, unharmed; False if there is no telling.
+
+        The file has the object's size. Raises OSError.
         """
         ...
 

@@ -14,6 +14,7 @@ from perago.adapters.local.engine import LocalEngine
 from perago.declare.pipeline import pipeline
 from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
+from perago.model.attempt import execution_id_of
 from perago.model.workspace import WorkspaceRef
 from perago.ports.failpoints import NoFailpoints
 from perago.testing.clock import ManualClock
@@ -89,7 +90,7 @@ class Bench:
         return [
             branch.name
             for branch in self.store.branches(self.repository)
-            if branch.name != self.branch and branch.hidden
+            if execution_id_of(branch.name) is not None
         ]
 
     def workspace(self, ref: str | None = None) -> WorkspaceRef:

@@ -69,12 +69,14 @@ class LocalEngine:
             if entry.key in paths
         ]
         fetched = store.download(workspace.repository, workspace.ref, wanted, progress)
-        wait_for_next_tick(directory, max((f.signature.ctime_ns for f in fetched), default=0))
+        files = fetched.files
+        wait_for_next_tick(directory, max((f.signature.ctime_ns for f in files), default=0))
         return LocalWorkspace(
             directory,
             start,
-            {paths[f.key]: f for f in fetched},
-            Transfer(len(fetched), sum(f.signature.size for f in fetched)),
+            {paths[f.key]: f for f in files},
+            Transfer(len(files), sum(f.signature.size for f in files)),
+            fetched.moved,
             sorted(paths.values()),
         )
 
@@ -108,6 +110,7 @@ class LocalWorkspace:
     key_start: str
     baseline: Mapping[str, FetchedFile]
     fetched: Transfer
+    moved: Transfer
     files: Sequence[str]
     notes: Sequence[str] = field(default_factory=list)
 

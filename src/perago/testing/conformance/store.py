@@ -188,11 +188,12 @@ class StoreConformance:
         entries = bench.store.list_objects(bench.repository, commit.id)
         wanted = {entry.key: Download(entry, tmp_path / entry.key) for entry in entries}
         fetched = bench.store.download(bench.repository, commit.id, list(wanted.values()))
-        assert {file.key: file.sha256 for file in fetched} == {
+        assert {file.key: file.sha256 for file in fetched.files} == {
             "a": hashlib.sha256(b"one").hexdigest(),
             "b": hashlib.sha256(b"two").hexdigest(),
         }
-        for file in fetched:
+        assert (fetched.moved.objects, fetched.moved.bytes) == (2, 6)
+        for file in fetched.files:
             assert file.signature == Signature.of(Path(wanted[file.key].path).stat())
 
     def test_listings_come_in_code_point_order_and_start_with_the_prefix(
@@ -421,8 +422,8 @@ class StoreConformance:
         assert bench.head == bench.root
 
 
-class ConditionalUpdates:
-    """For stores that compare and swap: mix it in beside :class:`StoreConformance`."""
+class ConditionalMerges:
+    """For repositories whose merges compare and swap."""
 
     def test_a_conditional_merge_is_applied_only_onto_the_expected_head(self, bench: Bench) -> None:
         staged = bench.staged({"a": b"1"})
@@ -446,6 +447,10 @@ class ConditionalUpdates:
             assert sum(pool.map(merge, staged)) == 1
         assert bench.head.is_only_child_of(bench.root.id)
 
+
+class ConditionalRelocations:
+    """For stores whose relocations compare and swap."""
+
     def test_a_conditional_relocation_is_applied_only_from_the_expected_head(
         self, bench: Bench
     ) -> None:
@@ -458,13 +463,31 @@ class ConditionalUpdates:
         assert bench.head == staged
 
 
-class UnconditionalUpdates:
-    """For stores that can't: mix it in beside :class:`StoreConformance`."""
+class ConditionalUpdates(ConditionalMerges, ConditionalRelocations):
+    """For stores that compare and swap: mix it in beside :class:`StoreConformance`."""
 
-    def test_a_condition_the_store_cannot_keep_is_refused_not_ignored(self, bench: Bench) -> None:
+
+class UnconditionalMerges:
+    """For repositories whose merges can't."""
+
+    def test_a_merge_on_a_condition_is_refused_and_not_sent_without(self, bench: Bench) -> None:
         staged = bench.staged({"a": b"1"})
         with pytest.raises(StoreRefusedError):
             bench.merge(staged.id, expected_head=bench.root.id)
+        assert bench.head == bench.root
+
+
+class UnconditionalRelocations:
+    """For stores whose relocations can't."""
+
+    def test_a_relocation_on_a_condition_is_refused_and_not_sent_without(
+        self, bench: Bench
+    ) -> None:
+        staged = bench.staged({"a": b"1"})
         with pytest.raises(StoreRefusedError):
             _relocate(bench, staged.id, expected_head=bench.root.id)
         assert bench.head == bench.root
+
+
+class UnconditionalUpdates(UnconditionalMerges, UnconditionalRelocations):
+    """For stores that can't do either: mix it in beside :class:`StoreConformance`."""
