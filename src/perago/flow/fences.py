@@ -10,14 +10,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
-from perago.model.attempt import TASK_ID_KEY, TaskStatus
+from perago.model.attempt import STEP_KEYS, TASK_ID_KEY, TaskStatus
 from perago.model.commit import IMPORT_KEY
 from perago.model.outcome import PublishLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from perago.flow.runtime import RequestedLevel
+    from perago.flow.runtime import ReplacePolicy, RequestedLevel
     from perago.model.attempt import Attempt, AttemptSnapshot, Execution
     from perago.model.commit import Atomicity, Commit
     from perago.model.controls import PublishBudget
@@ -79,11 +79,15 @@ def reason_not_to_replace(
     head: Commit,
     execution: Execution,
     *,
+    policy: ReplacePolicy,
     was_accepted: bool,
     touches_actions: bool,
     uncommitted: Iterable[str],
 ) -> str | None:
-    """Why a head that looks abandoned must stay after all; None if it may be replaced."""
+    """Why a head that looks abandoned must stay after all; None if it may be replaced.
+
+    Under the policy ``own``, only what another attempt of this same step published may be.
+    """
     mine, theirs = execution.metadata(), head.metadata
     if was_accepted:
         return f"it is the accepted result of task {theirs.get(TASK_ID_KEY)}"
@@ -95,6 +99,8 @@ def reason_not_to_replace(
         )
     if IMPORT_KEY in theirs:
         return "a person imported it"
+    if policy == "own" and any(theirs.get(key) != mine[key] for key in STEP_KEYS):
+        return "PERAGO_REPLACE=own, and it wasn't published by an attempt of this same step"
     if touches_actions:
         return "it changes the repository's own actions"
     if left := list(uncommitted):
@@ -107,14 +113,17 @@ def resolve_level(requested: RequestedLevel, found: Iterable[Atomicity]) -> Publ
 
     Raises PublishFenceError if ``cas`` was asked for and isn't to be had.
     """
+    found = list(found)
     available = all(atomicity.cas_merge for atomicity in found)
     if requested == "soft" or (requested == "auto" and not available):
         return PublishLevel.SOFT
     if not available:
+        why = next((one.shortcoming for one in found if one.shortcoming), None)
         raise PublishFenceError(
             "PERAGO_PUBLISH_FENCE=cas, but this repository can't compare and swap at the commits "
-            "involved",
-            fix="install the repository's fence, or set PERAGO_PUBLISH_FENCE=auto",
+            "involved" + (f": {why}" if why else ""),
+            fix="install the repository's fence (`perago fence install`), see that the server runs "
+            "actions (`perago fence probe`), or set PERAGO_PUBLISH_FENCE=auto",
         )
     return PublishLevel.CAS
 

@@ -32,7 +32,7 @@ from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
 from perago.model.attempt import Execution
 from perago.model.changes import ChangeSet
-from perago.model.outcome import AttemptOutcome, Published, PublishPath
+from perago.model.outcome import AttemptOutcome, Published, PublishLevel, PublishPath
 from perago.ports.lease import NoLease
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
-    from perago.model.outcome import PublishLevel
+    from perago.model.outcome import StagedWorkspace
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import OpenWorkspace
     from perago.ports.lease import Lease
@@ -124,7 +124,12 @@ class _Attempt:
                 self.directory.files,
                 steps.progress_of("fetch"),
             )
-            note(objects=opened.fetched.objects, bytes=opened.fetched.bytes)
+            note(
+                objects=opened.fetched.objects,
+                bytes=opened.fetched.bytes,
+                objects_moved=opened.moved.objects,
+                bytes_moved=opened.moved.bytes,
+            )
 
         with steps.step("pre", then="pre.checked") as note:
             check(spec.pre, opened.files, "pre")
@@ -165,11 +170,8 @@ class _Attempt:
                     note(verdict="current")
 
             with steps.step("publish", then="publish.done") as note:
-                refs = [workspace.ref, *([staged.commit] if staged else [])]
-                level = self.level = resolve_level(
-                    self.runtime.fence,
-                    (store.atomicity(workspace.repository, ref) for ref in refs),
-                )
+                note(lease_seconds=self.delivery.response_seconds)
+                level = self.level = self._level(workspace, staged)
                 assert_lease_covers(self.budget, self.lease.remaining())
                 published = Publication(
                     store,
@@ -181,11 +183,32 @@ class _Attempt:
                     self.budget,
                     self._assert_still_ours,
                     self.runtime.orchestrator.accepted_ref,
+                    note,
+                    self.runtime.replace,
                 ).publish()
                 note(
                     level=level, path=published.path, ref=published.ref, replaced=published.replaced
                 )
         return published
+
+    def _level(self, workspace: WorkspaceRef, staged: StagedWorkspace | None) -> PublishLevel:
+        refs = [workspace.ref, *([staged.commit] if staged else [])]
+        found = [self.runtime.store.atomicity(workspace.repository, ref) for ref in refs]
+        level = resolve_level(self.runtime.fence, found)
+        shortcoming = next((one.shortcoming for one in found if one.shortcoming), None)
+        if level is PublishLevel.SOFT and self.runtime.fence == "auto" and shortcoming:
+            self._warn_once(
+                "fence.soft",
+                f"publishing with the soft fence only: {shortcoming}. "
+                f"`perago fence install {workspace.repository}` closes that gap",
+            )
+        return level
+
+    def _warn_once(self, event: str, warning: str) -> None:
+        """Once for all the attempts of this process: what is said every time isn't heard."""
+        if warning not in self.runtime.warned:
+            self.runtime.warned.add(warning)
+            self.runtime.journal.event(event, warning=warning)
 
     def _scan(self, opened: OpenWorkspace) -> ChangeSet:
         try:

@@ -7,6 +7,7 @@ after reading back didn't settle it; never reported as a success.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,9 @@ from perago.model.commit import ACTIONS_PREFIX
 from perago.model.outcome import Published, PublishLevel, PublishPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from perago.flow.runtime import Steps
+    from perago.flow.runtime import Note, ReplacePolicy, Steps
     from perago.model.attempt import Execution
     from perago.model.commit import Commit
     from perago.model.controls import PublishBudget
@@ -50,7 +51,8 @@ class Publication:
 
     ``assert_still_ours`` raises FenceError unless the orchestrator counts on this attempt right
     now and its lease covers a publication. ``accepted_ref`` is the orchestrator's word on a task:
-    only what no task was accepted with can be abandoned.
+    only what no task was accepted with can be abandoned. ``note`` is told how long the request
+    took that moves the branch: publish budgets are sized by that.
     """
 
     store: Store
@@ -62,6 +64,8 @@ class Publication:
     budget: PublishBudget
     assert_still_ours: Callable[[], None]
     accepted_ref: Callable[[str], str | None]
+    note: Note
+    replace: ReplacePolicy = "any"
 
     def publish(self) -> Published:
         try:
@@ -98,7 +102,8 @@ class Publication:
     def _merge(self, staged: StagedWorkspace) -> Published:
         for sending in range(1, MERGE_SENDINGS + 1):
             try:
-                landed = self._send_merge(staged)
+                with self._timed():
+                    landed = self._send_merge(staged)
             except StoreError as answer:
                 self.steps.reached("publish.sent")
                 found = self._settle_merge(answer, last=sending == MERGE_SENDINGS)
@@ -175,13 +180,14 @@ class Publication:
             and self.store.atomicity(repository, head.id).cas_relocate
         )
         try:
-            self.store.relocate(
-                repository,
-                branch,
-                to,
-                expected_head=head.id if swaps else None,
-                timeout=self.budget.lakefs_merge_timeout_seconds,
-            )
+            with self._timed():
+                self.store.relocate(
+                    repository,
+                    branch,
+                    to,
+                    expected_head=head.id if swaps else None,
+                    timeout=self.budget.lakefs_merge_timeout_seconds,
+                )
         except StoreError as answer:
             self.steps.reached("publish.sent")
             self._settle_relocation(answer, to)
@@ -201,6 +207,7 @@ class Publication:
         reason = reason_not_to_replace(
             head,
             self.execution,
+            policy=self.replace,
             was_accepted=task_id is not None and self.accepted_ref(task_id) == head.id,
             touches_actions=next(iter(actions), None) is not None,
             uncommitted=self.store.uncommitted(repository, branch),
@@ -225,6 +232,15 @@ class Publication:
                 f"replacing the abandoned head was refused: {answer.message}", fix=answer.fix
             ) from answer
         raise self._unknown(answer, f"{self.workspace.branch!r} is at {head.id}") from answer
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Note how long the request took, whatever its answer; of several, the last one's."""
+        began = self.steps.clock.monotonic()
+        try:
+            yield
+        finally:
+            self.note(merge_seconds=round(self.steps.clock.monotonic() - began, 6))
 
     # --- when an answer was not enough -----------------------------------------------------------
     def _note_evidence(self, answer: StoreError, head: Commit, **seen: object) -> None:

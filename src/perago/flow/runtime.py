@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perago.ports.store import Progress, Store
 
 RequestedLevel = Literal["auto", "soft", "cas"]
+ReplacePolicy = Literal["any", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ class Runtime:
     journal: Journal
     workspace_root: Path
     fence: RequestedLevel = "auto"
+    replace: ReplacePolicy = "any"
     failpoints: Failpoints = field(default_factory=NoFailpoints)
+    warned: set[str] = field(default_factory=set)
 
 
 class Note(Protocol):

@@ -89,10 +89,11 @@ def test_everything_that_moved_is_named_at_once():
         assert_current_attempt_snapshot(ATTEMPT, now)
 
 
-def reason(metadata, *, was_accepted=False, touches_actions=False, uncommitted=()):
+def reason(metadata, *, policy="any", was_accepted=False, touches_actions=False, uncommitted=()):
     return reason_not_to_replace(
         commit("H", "A", metadata=metadata),
         ME,
+        policy=policy,
         was_accepted=was_accepted,
         touches_actions=touches_actions,
         uncommitted=uncommitted,
@@ -112,6 +113,28 @@ def reason(metadata, *, was_accepted=False, touches_actions=False, uncommitted=(
 )
 def test_an_abandoned_head_may_be_replaced(metadata):
     assert reason(metadata) is None
+
+
+EARLIER = TWIN.metadata() | {"perago.task_id": "task-0", "perago.retry_count": "0"}
+
+
+def test_under_own_what_the_same_step_published_may_be_replaced():
+    assert reason(EARLIER, policy="own") is None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        EARLIER | {"perago.workflow_instance_id": "run-0"},
+        EARLIER | {"perago.reference_task_name": "rank"},
+        EARLIER | {"perago.iteration": "1"},
+    ],
+    ids=["not ours", "another run's", "another step's", "another iteration's"],
+)
+def test_under_own_nothing_else_may(metadata):
+    assert reason(metadata) is None
+    assert "PERAGO_REPLACE=own" in reason(metadata, policy="own")
 
 
 def test_a_twins_publication_may_not():
