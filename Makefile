@@ -28,12 +28,18 @@ demo: env ## Run the whole product on this machine
 test: lint format-check types imports suite ## Everything that must hold before a change lands
 
 .PHONY: quick
-quick: env ## Fast feedback: the tests not marked slow, no lint
-	$(say) 'Tests that are not slow (pytest)'
-	@$(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
+quick: env ## Fast feedback: the tests that are not slow and need no server, no lint
+	$(say) 'Tests that are not slow and need no server (pytest)'
+	@$(BIN)/pytest -n 2 -m 'not slow and not server' $(ARGS)
+
+# Once for a machine, a few minutes. Without a registry in reach only CI has to stop here.
+.PHONY: servers
+servers: env ## Get lakeFS for the tests that need one
+	@$(BIN)/perago stack prepare --quiet || if [ "$$CI" = true ]; then exit 1; else \
+		printf '==> %s\n' 'No lakeFS here: the tests that need one will be skipped'; fi
 
 .PHONY: suite
-suite: env ## The whole test suite alone, two processes side by side
+suite: servers ## The whole test suite alone, two processes side by side
 	$(say) 'The whole test suite (pytest, 2 processes)'
 	@$(BIN)/pytest -n 2 $(ARGS)
 
@@ -83,9 +89,11 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 	$(say) 'Pin requirements (uv pip compile)'
 	@uv=$$(scripts/bootstrap --uv) \
 	&& $(COMPILE) pyproject.toml -o requirements/base.txt \
-	&& $(COMPILE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt \
-	&& $(COMPILE) --group bootstrap -o requirements/uv.txt
-	@! grep -n '://' requirements/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
+	&& $(COMPILE) pyproject.toml --extra lakefs --group dev -c requirements/base.txt \
+		-o requirements/dev.txt \
+	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
+	&& $(COMPILE) --group go -o src/perago/stack/go.txt
+	@! grep -n '://' requirements/*.txt src/perago/stack/go.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove everything these commands made, the private environment included

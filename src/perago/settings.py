@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from perago.errors import RuntimeConfigError
+
+STACK_SETTINGS = "settings.env"
+"""The file in the stack's directory by which its servers are found."""
 
 
 class Settings(BaseSettings):
     """What the machine decides. Tasks decide about themselves in their declarations."""
 
     model_config = SettingsConfigDict(
-        env_prefix="PERAGO_", env_file=".env", extra="ignore", frozen=True
+        env_prefix="PERAGO_",
+        env_file=".env",
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
     )
 
     home: Path = Field(
@@ -27,6 +35,46 @@ class Settings(BaseSettings):
     )
     publish_fence: Literal["auto", "soft", "cas"] = Field(
         default="auto", description="The guarantee level to publish with."
+    )
+    replace: Literal["any", "own"] = Field(
+        default="any",
+        description="Which abandoned commits a retry may replace: any, or only its own step's.",
+    )
+    store: Literal["embedded", "lakefs"] = Field(
+        default="embedded", description="Where workspaces live; --on says so for one command."
+    )
+    lakefs_endpoint: str | None = Field(
+        default=None,
+        validation_alias="LAKECTL_SERVER_ENDPOINT_URL",
+        description="The lakeFS server's address.",
+    )
+    lakefs_access_key_id: str | None = Field(
+        default=None,
+        validation_alias="LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+        description="The lakeFS key to use.",
+    )
+    lakefs_secret_access_key: SecretStr | None = Field(
+        default=None,
+        validation_alias="LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+        description="That key's secret.",
+    )
+    lakefs_ca_file: Path | None = Field(
+        default=None,
+        description="Certificates of the authorities to believe, instead of the machine's.",
+    )
+    lakefs_storage_namespace: str | None = Field(
+        default=None,
+        description="Where repositories made by Perago keep their objects: 's3://bucket/path'.",
+    )
+    cache: Path | None = Field(
+        default=None,
+        description="Where objects fetched from lakeFS are kept; below home unless set.",
+    )
+    cache_bytes: int = Field(
+        default=10 * 1024**3, ge=0, description="How large that may grow; 0 keeps nothing."
+    )
+    stack: Path = Field(
+        default=Path(".perago/stack"), description="Where `perago stack` keeps its servers' files."
     )
     failpoints: str = Field(
         default="", description="Faults to inject, for tests: 'publish.sent=kill'."
@@ -47,6 +95,10 @@ class Settings(BaseSettings):
         return (self.workspace_root or self.home / "attempts").absolute()
 
     @property
+    def object_cache(self) -> Path:
+        return (self.cache or self.home / "cache").absolute()
+
+    @property
     def logs(self) -> Path:
         return self.home.absolute() / "logs"
 
@@ -54,15 +106,38 @@ class Settings(BaseSettings):
 def load_settings(**given: object) -> Settings:
     """The settings in force; ``given`` ones (from a command line) win over the environment.
 
+    A server that `perago stack` started here is used where nothing else is named. Its settings
+    count as a whole or not at all: its key is of no use to another server.
     Raises RuntimeConfigError naming the variable, its value and what is allowed.
     """
+    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
-        return Settings(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+        settings = Settings(**values)
+        if not settings.model_fields_set.isdisjoint(SERVER_FIELDS):
+            return settings
+        return Settings(_env_file=(settings.stack / STACK_SETTINGS, ".env"), **values)
     except ValidationError as error:
         problems = "; ".join(
-            f"PERAGO_{str(e['loc'][0]).upper()}={e['input']!s:.80}: {e['msg']}"
-            for e in error.errors()
+            f"{_spelled(str(e['loc'][0]), e['input'])}: {e['msg']}" for e in error.errors()
         )
         raise RuntimeConfigError(
             problems, fix="correct it in the environment or in .env, or unset it for the default"
         ) from None
+
+
+def variable_of(field: str) -> str:
+    """The environment variable that sets a field."""
+    alias = Settings.model_fields[field].validation_alias
+    return alias if isinstance(alias, str) else f"PERAGO_{field.upper()}"
+
+
+def _spelled(place: str, value: object) -> str:
+    """``VARIABLE=value``; a secret's value is left out. A field with an alias is found by it."""
+    name = variable_of(place) if place in Settings.model_fields else place
+    return name if name in SECRETS else f"{name}={value!s:.80}"
+
+
+SERVER_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
+"""What names a server and our way in: taken from one place, never from two."""
+
+SECRETS = frozenset({variable_of("lakefs_secret_access_key")})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.embedded.store.copying import share_blocks
+from perago.adapters.foundation.copying import share_blocks
 from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine, LocalWorkspace
 from perago.adapters.local.filesystem import folds_case
@@ -17,18 +17,66 @@ from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
 from perago.ports.failpoints import NoFailpoints
 from perago.ports.journal import SilentJournal
+from perago.settings import SERVER_FIELDS, variable_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from perago.adapters.lakefs.access import LakeFSAccess
+    from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.model.changes import ChangeSet
     from perago.ports.failpoints import Failpoints
     from perago.ports.journal import Journal
     from perago.settings import Settings
 
 
-def open_store(settings: Settings) -> EmbeddedStore:
+def open_store(settings: Settings) -> EmbeddedStore | LakeFSStore:
+    """The store that workspaces live in, by the setting ``store``."""
+    return open_lakefs(settings) if settings.store == "lakefs" else open_embedded(settings)
+
+
+def open_embedded(settings: Settings) -> EmbeddedStore:
     return EmbeddedStore(settings.home.absolute() / "store", clock=SystemClock())
+
+
+def open_lakefs(settings: Settings) -> LakeFSStore:
+    """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
+    from perago.adapters.lakefs.adapter import LakeFSStore
+    from perago.adapters.lakefs.cache import ObjectCache
+
+    access = lakefs_access(settings)
+    limit = settings.cache_bytes
+    cache = ObjectCache(settings.object_cache, limit_bytes=limit) if limit else None
+    return LakeFSStore(access, cache=cache)
+
+
+def lakefs_access(settings: Settings) -> LakeFSAccess:
+    """Raises RuntimeConfigError, naming what isn't set."""
+    from perago.adapters.lakefs.access import LakeFSAccess, plain_endpoint
+
+    missing = [
+        variable_of(name) for name in sorted(SERVER_FIELDS) if getattr(settings, name) is None
+    ]
+    endpoint, key = settings.lakefs_endpoint, settings.lakefs_access_key_id
+    secret = settings.lakefs_secret_access_key
+    if endpoint is None or key is None or secret is None:
+        raise RuntimeConfigError(
+            f"no lakeFS is set up: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
+            "set",
+            fix="set them in the environment or in .env, or start one here with `perago stack up`",
+        )
+    if settings.lakefs_ca_file is not None and not settings.lakefs_ca_file.is_file():
+        raise RuntimeConfigError(
+            f"PERAGO_LAKEFS_CA_FILE={settings.lakefs_ca_file}: there is no such file",
+            fix="name the file with the authority's certificate, in PEM form",
+        )
+    return LakeFSAccess(
+        plain_endpoint(endpoint),
+        key,
+        secret.get_secret_value(),
+        ca_file=settings.lakefs_ca_file,
+        storage_namespace=settings.lakefs_storage_namespace,
+    )
 
 
 def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
@@ -47,7 +95,7 @@ def local_engine() -> LocalEngine:
 
 def files_of(directory: Path, prefix: str) -> ChangeSet:
     """A directory's files as if a task had put them into an empty workspace: same refusals."""
-    return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), ()).scan()
+    return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), Transfer(), ()).scan()
 
 
 def filesystem_traits(directory: Path) -> dict[str, bool]:
@@ -69,6 +117,7 @@ def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime
         journal=journal or SilentJournal(),
         workspace_root=settings.attempts,
         fence=settings.publish_fence,
+        replace=settings.replace,
         failpoints=_failpoints(settings.failpoints),
     )
 

@@ -1,0 +1,172 @@
+"""The control plane: lakeFS's official client, with time-outs and without surprises.
+
+A read is tried again for a while when it can't be answered. A mutation is sent once: the client's
+own habit of sending PUT and DELETE again is switched off.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perago.adapters.lakefs.answers import Request, is_definite, message_of, refusal
+from perago.errors import AnswerLostError, RuntimeConfigError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from perago.adapters.lakefs.access import LakeFSAccess
+    from perago.errors import StoreError
+
+T = TypeVar("T")
+
+READ_ATTEMPTS = 5
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
+PAGE = 1000
+"""What lakeFS lists at most at a time."""
+
+_CONNECTIONS = 16
+
+
+class Api:
+    """``client`` is lakeFS's own; every call through :meth:`read` or :meth:`mutate`.
+
+    Both hand the time-outs to the call, which passes them on to the client.
+    """
+
+    def __init__(self, access: LakeFSAccess) -> None:
+        self._access = access
+        self._guard = threading.Lock()
+        self._client: Any = None
+
+    def close(self) -> None:
+        if self._client is not None:
+            pool = self._client.branches_api.api_client.rest_client.pool_manager
+            pool.clear()
+            self._client = None
+
+    def read(self, request: Request, call: Callable[[Any, tuple[float, float]], T]) -> T:
+        """Ask, again if need be. Raises StoreUnavailableError, or what a definite no means."""
+        timeouts = (self._access.timeouts.connect, self._access.timeouts.read)
+        pause = FIRST_PAUSE_SECONDS
+        for attempt in range(1, READ_ATTEMPTS + 1):
+            try:
+                return self._call(request, call, timeouts)
+            except StoreUnavailableError:
+                if attempt == READ_ATTEMPTS:
+                    raise
+            # Not all the workers that lost the server come back at the same moment.
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - nothing secret
+            pause = min(pause * 3, LONGEST_PAUSE_SECONDS)
+        raise AssertionError("the last attempt returns or raises")
+
+    def mutate(
+        self,
+        request: Request,
+        call: Callable[[Any, tuple[float, float]], T],
+        *,
+        timeout: float | None = None,
+    ) -> T:
+        """Ask once. Raises AnswerLostError if there is no telling whether it was applied.
+
+        StoreUnavailableError says that it was never sent.
+        """
+        timeouts = (self._access.timeouts.connect, timeout or self._access.timeouts.mutation)
+        return self._call(request, call, timeouts, mutation=True)
+
+    def pages(
+        self, request: Request, call: Callable[[Any, str, tuple[float, float]], Any]
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Every page of a listing, as plain values: a model for each object would take longer.
+
+        ``call`` is given the offset to go on from, and must ask for the answer undecoded.
+        """
+        after = ""
+        while True:
+
+            def ask(client: Any, timeouts: tuple[float, float], after: str = after) -> Any:
+                response = call(client, after, timeouts)
+                try:
+                    return json.loads(response.data)
+                finally:
+                    response.release_conn()
+
+            page = self.read(request, ask)
+            yield page["results"]
+            if not page["pagination"]["has_more"]:
+                return
+            after = page["pagination"]["next_offset"]
+
+    def _call(
+        self,
+        request: Request,
+        call: Callable[[Any, tuple[float, float]], T],
+        timeouts: tuple[float, float],
+        *,
+        mutation: bool = False,
+    ) -> T:
+        client = self._connected()
+        import urllib3.exceptions as network
+        from lakefs_sdk.exceptions import ApiException
+
+        try:
+            return call(client, timeouts)
+        except ApiException as answer:
+            body = answer.body if answer.body is not None else answer.reason
+            raise _told(answer.status or 0, message_of(body), request, mutation=mutation) from None
+        except (network.NewConnectionError, network.ConnectTimeoutError, network.ProxyError) as no:
+            raise StoreUnavailableError(
+                f"{request.doing}: no connection to lakeFS at {self._access.endpoint}: {no}",
+                fix="start it, or correct LAKECTL_SERVER_ENDPOINT_URL",
+            ) from no
+        except (network.HTTPError, OSError, ValueError) as lost:
+            raise _unanswered(request, f"{type(lost).__name__}: {lost}", mutation) from lost
+
+    def _connected(self) -> Any:
+        with self._guard:
+            if self._client is None:
+                self._client = _client_for(self._access)
+            return self._client
+
+
+def _told(status: int, message: str, request: Request, *, mutation: bool) -> StoreError:
+    if is_definite(status):
+        return refusal(status, message, request)
+    if status == 0 and "SSL" in message:  # the handshake failed: nothing was sent
+        return StoreUnavailableError(
+            f"{request.doing}: lakeFS's certificate wasn't accepted: {message}",
+            fix="name the authority's certificate by PERAGO_LAKEFS_CA_FILE",
+        )
+    return _unanswered(request, f"status {status}: {message}", mutation)
+
+
+def _unanswered(request: Request, why: str, mutation: bool) -> StoreError:  # noqa: FBT001 - private
+    if mutation:
+        return AnswerLostError(f"{request.doing}: no telling whether lakeFS did it: {why}")
+    return StoreUnavailableError(
+        f"{request.doing}: lakeFS didn't answer: {why}",
+        fix="see whether it is up (`perago doctor --on lakefs`), then try again",
+    )
+
+
+def _client_for(access: LakeFSAccess) -> Any:
+    try:
+        from lakefs_sdk import Configuration
+        from lakefs_sdk.client import LakeFSClient
+    except ImportError as missing:
+        raise RuntimeConfigError(
+            f"the lakeFS client isn't installed: {missing}",
+            fix="pip install 'perago-runtime[lakefs]'",
+        ) from missing
+    settings = Configuration(
+        host=access.api_url, username=access.access_key_id, password=access.secret_access_key
+    )
+    settings.retries = False
+    settings.connection_pool_maxsize = _CONNECTIONS
+    settings.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
+    settings.proxy = access.proxy
+    return LakeFSClient(settings)
