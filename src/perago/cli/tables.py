@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _STATUS_STYLES = {
     "COMPLETED": "green",
     "ok": "green",
+    "running": "green",
+    "stopped": "dim",
     "added": "green",
     "RUNNING": "cyan",
     "IN_PROGRESS": "cyan",

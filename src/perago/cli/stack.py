@@ -1,0 +1,235 @@
+"""``perago stack``: real servers on loopback, for development and tests."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common
+from perago.cli.streams import is_terminal, tell, while_read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.settings import Settings
+    from perago.stack.tools import Tell
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@click.group()
+def command() -> None:
+    """Real servers on this machine alone, without Docker: lakeFS.
+
+    They are got once, and kept outside the project in $PERAGO_TOOLS or the user's cache; what a
+    stack writes is in $PERAGO_STACK or .perago/stack. Other commands find a stack that is up by
+    its settings file there.
+    """
+
+
+@command.command(short_help="Get what is missing, start the servers, wait until they answer.")
+@common
+def up(*, speaker: Speaker, settings: Settings) -> None:
+    """Get what is missing, start the servers, wait until they answer. Again: repairs what died.
+
+    The first time on a machine lakeFS is built from source, which takes some minutes.
+
+    \b
+    JSON: as of `status`, and "started": [name]
+    """
+    from perago.stack import lifecycle
+
+    directory = _directory(settings)
+    with _progress() as show:
+        started = lifecycle.up(directory, show)
+    document = {**_status_document(directory), "started": started}
+    speaker.say(document, lambda: _up_layout(document))
+
+
+@command.command(short_help="Stop the servers; their data stays.")
+@click.option("--delete-data", is_flag=True, help="Delete data, logs and credentials as well.")
+@common
+def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
+    """Stop the servers. Their data stays for the next `up`, unless it is to be deleted.
+
+    \b
+    JSON: {"stopped": [name], "deleted_data": bool}
+    """
+    from perago.stack import lifecycle
+
+    with _progress() as show:
+        stopped = lifecycle.down(_directory(settings), show, delete_data=delete_data)
+    document = {"stopped": stopped, "deleted_data": delete_data}
+    speaker.say(document, lambda: _down_layout(stopped, delete_data=delete_data))
+
+
+@command.command(short_help="Show how the servers are.")
+@common
+def status(*, speaker: Speaker, settings: Settings) -> int:
+    """Show how the servers are. Exit code 1 unless all run and answer.
+
+    \b
+    JSON: {"ok": bool, "settings_file": path, "servers": [{name, version,
+      state: "running" | "not answering" | "stopped", pid, endpoint, disk_bytes, directory, log}]}
+    """
+    document = _status_document(_directory(settings))
+    speaker.say(document, lambda: _status_layout(document))
+    return 0 if document["ok"] else 1
+
+
+@command.command(short_help="Show what the servers logged.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C, as it is written.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many lines to show of each, from the end.",
+)
+@common
+def logs(*, follow: bool, lines: int, speaker: Speaker, settings: Settings) -> None:
+    """Show the end of what the servers logged.
+
+    \b
+    JSON: {"logs": [{name, path, bytes}]}: programs read the files
+    """
+    from perago.stack import lifecycle
+    from perago.stack.private_files import last_lines
+
+    servers = lifecycle.status(_directory(settings))
+    found = [(one.name, one.log) for one in servers if one.log.exists()]
+    if speaker.as_json:
+        listed = [{"name": n, "path": str(p), "bytes": p.stat().st_size} for n, p in found]
+        speaker.say({"logs": listed}, lambda: "")
+        return
+    if not found:
+        tell("nothing was logged: `perago stack up` starts the servers")
+    with while_read():
+        ends = {path: path.stat().st_size for _, path in found}
+        for name, path in found:
+            if len(found) > 1:
+                click.secho(f"==> {name}", bold=True)
+            if lines:
+                click.echo(last_lines(path, lines))
+        if follow and found:
+            _follow(ends)
+
+
+@command.command(short_help="Only get what is missing, and start nothing.")
+@click.option("--quiet", is_flag=True, help="Say nothing when there is nothing to get.")
+@common
+def prepare(*, quiet: bool, speaker: Speaker, settings: Settings) -> None:
+    """Get what the servers need, and start nothing.
+
+    \b
+    JSON: {"got": [name], "tools": path}
+    """
+    from rich.text import Text
+
+    from perago.stack import lifecycle
+    from perago.stack.tools import tools_directory
+
+    del settings
+    with _progress() as show:
+        got = lifecycle.prepare(show)
+    if got or not quiet or speaker.as_json:
+        line = f"got {', '.join(got)}" if got else "nothing is missing"
+        document = {"got": got, "tools": str(tools_directory())}
+        speaker.say(document, lambda: Text(f"{line}; {tools_directory()}"))
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """One line that changes, with the time it takes, on a terminal; else a line for each step."""
+    if not is_terminal(sys.stderr):
+        yield tell
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from perago.cli.options import console
+
+    shown = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+    )
+    with shown:
+        line = shown.add_task("looking", total=None)
+        yield lambda words: shown.update(line, description=words)
+
+
+def _directory(settings: Settings) -> Path:
+    return settings.stack.absolute()
+
+
+def _status_document(directory: Path) -> dict[str, object]:
+    from perago.settings import STACK_SETTINGS
+    from perago.stack import lifecycle
+
+    servers = lifecycle.status(directory)
+    return {
+        "ok": all(one.state == "running" for one in servers),
+        "settings_file": str(directory / STACK_SETTINGS),
+        "servers": [
+            {**asdict(one), "directory": str(one.directory), "log": str(one.log)} for one in servers
+        ],
+    }
+
+
+def _up_layout(document: dict[str, object]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    said = "started" if document["started"] else "it is running already"
+    return Group(_status_layout(document), Text(f"{said}; settings: {document['settings_file']}"))
+
+
+def _status_layout(document: dict[str, object]) -> RenderableType:
+    from perago.cli.phrasing import size
+    from perago.cli.tables import status as coloured
+    from perago.cli.tables import table
+
+    servers = document["servers"]
+    rows = [
+        (
+            one["name"],
+            coloured(one["state"]),
+            str(one["pid"] or ""),
+            one["version"],
+            one["endpoint"] or "",
+            size(one["disk_bytes"]),
+        )
+        for one in (servers if isinstance(servers, list) else [])
+    ]
+    return table(("server", "status", "pid", "version", "endpoint", "on disk"), rows, whole=5)
+
+
+def _down_layout(stopped: list[str], *, delete_data: bool) -> RenderableType:
+    from rich.text import Text
+
+    line = f"stopped {', '.join(stopped)}" if stopped else "nothing was running"
+    kept = "its data is deleted" if delete_data else "its data stays"
+    return Text(f"{line}; {kept}")
+
+
+def _follow(ends: dict[Path, int]) -> None:
+    """Show what is added to the files from where they end now."""
+    while True:
+        for path, end in ends.items():
+            with path.open("rb") as source:
+                source.seek(end)
+                added = source.read()
+            ends[path] = end + len(added)
+            click.echo(added, nl=False)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)

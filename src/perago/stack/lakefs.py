@@ -1,0 +1,244 @@
+"""lakeFS on loopback: its programs, its configuration, and one to start in a directory."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import string
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from perago.stack.lakefs_build import PROGRAMS, VERSION, build
+from perago.stack.private_files import write_private
+from perago.stack.server import LOOPBACK, Kind, Server, free_port, launch, read_record, stop
+from perago.stack.tools import Tool, ensure, problem_with
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perago.stack.processes import Process
+    from perago.stack.tools import Tell
+
+STORAGE_NAMESPACE = "local://repositories"
+"""Below it each repository keeps its objects in a directory of its own."""
+
+_TOOL = Tool("lakefs", VERSION, tuple(f"bin/{program}" for program in PROGRAMS))
+_CONFIG = "config.yaml"
+_CREDENTIALS = "credentials.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFSBinaries:
+    lakefs: Path
+    lakectl: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Made up for one server: the key of its only user, and what it encrypts its secrets with."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    encryption_key: str = field(repr=False)
+
+
+def ensure_lakefs(tell: Tell) -> LakeFSBinaries:
+    """The programs: from the cache, from PATH if they are this version's, else built now.
+
+    Raises RuntimeConfigError if they can't be built, for want of a package index or module proxy.
+    """
+    if problem_with(_TOOL) is not None and (found := _on_path()):
+        return found
+    cached = ensure(_TOOL, lambda room: build(room, tell), tell)
+    return LakeFSBinaries(cached / "bin" / "lakefs", cached / "bin" / "lakectl")
+
+
+def is_cached() -> bool:
+    """Whether :func:`ensure_lakefs` has nothing to fetch or build."""
+    return problem_with(_TOOL) is None or _on_path() is not None
+
+
+def lakefs_server(
+    directory: Path, port: int, tell: Tell, *, config: Mapping[str, object] | None = None
+) -> Server:
+    """A lakeFS whose files are all in ``directory``; the same credentials each time.
+
+    ``config`` is merged into its configuration, section by section.
+    """
+    directory = directory.absolute()
+    binaries = ensure_lakefs(tell)
+    credentials = _credentials(directory)
+    merged = merge(configuration(directory, port, credentials), config or {})
+    endpoint = f"{'https' if _has_tls(merged) else 'http'}://{LOOPBACK}:{port}"
+    return Server(
+        name="lakefs",
+        version=VERSION,
+        directory=directory,
+        command=(str(binaries.lakefs), "--config", str(directory / _CONFIG), "run"),
+        port=port,
+        health_url=f"{endpoint}/_health",
+        # JSON is YAML, too.
+        files={_CONFIG: json.dumps(merged, indent=2) + "\n"},
+        settings={
+            "LAKECTL_SERVER_ENDPOINT_URL": endpoint,
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": credentials.access_key_id,
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+            "PERAGO_LAKEFS_STORAGE_NAMESPACE": STORAGE_NAMESPACE,
+        },
+        deaf_to="LAKEFS_",
+    )
+
+
+KIND = Kind(
+    name="lakefs",
+    title="lakeFS",
+    version=VERSION,
+    prepare=ensure_lakefs,
+    is_prepared=is_cached,
+    server=lakefs_server,
+)
+
+
+def configuration(directory: Path, port: int, credentials: Credentials) -> dict[str, object]:
+    """A complete lakeFS that needs no set-up, talks to nobody and writes nowhere else."""
+    data = directory / "data"
+    return {
+        "listen_address": f"{LOOPBACK}:{port}",
+        "database": {"type": "local", "local": {"path": str(data / "metadata")}},
+        "blockstore": {"type": "local", "local": {"path": str(data / "objects")}},
+        "committed": {"local_cache": {"dir": str(data / "cache")}},
+        "auth": {"encrypt": {"secret_key": credentials.encryption_key}},
+        "installation": {
+            "user_name": "perago",
+            "access_key_id": credentials.access_key_id,
+            "secret_access_key": credentials.secret_access_key,
+        },
+        "logging": {"level": "INFO"},
+        "stats": {"enabled": False},
+        "email_subscription": {"enabled": False},
+        "security": {"check_latest_version": False, "audit_check_interval": "0"},
+    }
+
+
+def merge(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
+    """``base`` with what ``over`` says in its place; sections are merged, all else replaced."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[name] = merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _has_tls(config: Mapping[str, object]) -> bool:
+    tls = config.get("tls")
+    return isinstance(tls, dict) and bool(tls.get("enabled"))
+
+
+def _credentials(directory: Path) -> Credentials:
+    """The directory's own, made up when it is first asked for."""
+    path = directory / _CREDENTIALS
+    if path.exists():
+        return Credentials(**json.loads(path.read_text(encoding="utf-8")))
+    made = {
+        "access_key_id": "".join(secrets.choice(string.ascii_uppercase) for _ in range(20)),
+        "secret_access_key": secrets.token_urlsafe(30),
+        "encryption_key": secrets.token_urlsafe(30),
+    }
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(path, json.dumps(made) + "\n")
+    return Credentials(**made)
+
+
+def _on_path() -> LakeFSBinaries | None:
+    """The programs on PATH, if both are there and say that they are this version's."""
+    found = [path for program in PROGRAMS if (path := shutil.which(program))]
+    if len(found) < len(PROGRAMS) or any(VERSION not in _version_line(path) for path in found):
+        return None
+    lakefs, lakectl = map(Path, found)
+    return LakeFSBinaries(lakefs, lakectl)
+
+
+def _version_line(program: str) -> list[str]:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.split()
+
+
+class RunningServer:
+    """One lakeFS that ends with this object: a context manager, for tests."""
+
+    def __init__(self, server: Server, process: Process) -> None:
+        self._server = server
+        self._process = process
+
+    def __repr__(self) -> str:
+        return f"<lakeFS {self.endpoint} pid {self.pid}>"
+
+    @property
+    def endpoint(self) -> str:
+        return self._server.settings["LAKECTL_SERVER_ENDPOINT_URL"]
+
+    @property
+    def access_key_id(self) -> str:
+        return self._server.settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
+
+    @property
+    def secret_access_key(self) -> str:
+        return self._server.settings["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
+
+    @property
+    def storage_namespace(self) -> str:
+        return self._server.settings["PERAGO_LAKEFS_STORAGE_NAMESPACE"]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The environment variables that its clients read."""
+        return self._server.settings
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        return self._server.log
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_alive
+
+    def stop(self) -> None:
+        stop(self._server.directory)
+
+    def kill(self) -> None:
+        """End it as a crash would: SIGKILL."""
+        self._process.kill()
+
+    def restart(self) -> None:
+        """The same server again: same address, same data, same credentials."""
+        self.stop()
+        self._process = launch(self._server)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(
+    directory: Path, *, port: int | None = None, config: Mapping[str, object] | None = None
+) -> RunningServer:
+    """Start a lakeFS in ``directory``, or in its data there, on ``port`` or any free one.
+
+    ``config`` is merged into its configuration, section by section. Raises RuntimeConfigError if
+    the programs can't be had or the server doesn't become healthy.
+    """
+    last = read_record(directory)
+    server = lakefs_server(
+        directory, port or free_port(last.port if last else None), lambda _line: None, config=config
+    )
+    return RunningServer(server, launch(server))

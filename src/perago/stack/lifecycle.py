@@ -1,0 +1,189 @@
+"""All servers together: up, down, and how they are. What has to be remembered is in a directory.
+
+::
+
+    DIRECTORY/settings.env      what clients need, while the stack is up
+    DIRECTORY/lock              held by whoever starts or stops
+    DIRECTORY/SERVER/           one server's credentials, configuration, data, log and process
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from perago.errors import RuntimeConfigError
+from perago.settings import STACK_SETTINGS
+from perago.stack import lakefs
+from perago.stack.lock import locked
+from perago.stack.private_files import write_private
+from perago.stack.server import LOG, free_port, is_healthy, launch, read_record, stop
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from perago.stack.server import Kind, Server
+    from perago.stack.tools import Tell
+
+KINDS: tuple[Kind, ...] = (lakefs.KIND,)
+"""In the order they are started."""
+
+_CLAIM = ".gitignore"
+_CLAIM_TEXT = "# `perago stack` keeps servers here, with their credentials and data.\n*\n"
+_SETTINGS_HEADING = "# Written by `perago stack up`; `perago stack down` removes it.\n"
+_SECONDS_TO_RECOVER = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """How one server is. ``disk_bytes`` is what its directory takes, log included."""
+
+    name: str
+    version: str
+    state: Literal["running", "not answering", "stopped"]
+    pid: int | None
+    endpoint: str | None
+    disk_bytes: int
+    directory: Path
+    log: Path
+
+
+def prepare(tell: Tell) -> list[str]:
+    """Fetch or build what is missing, for all servers; which of them had something missing."""
+    missing = [kind for kind in KINDS if not kind.is_prepared()]
+    for kind in missing:
+        kind.prepare(tell)
+    return [kind.name for kind in missing]
+
+
+def up(directory: Path, tell: Tell) -> list[str]:
+    """Make every server run and answer, and write the settings file; the servers it started.
+
+    One that runs and answers is left alone. An interrupt or a failure stops what was started here.
+    Raises RuntimeConfigError if a server can't be had or doesn't start, or the directory holds
+    something else.
+    """
+    prepare(tell)
+    with _alone(directory, tell), ExitStack() as undo:
+        _claim(directory)
+        started: list[str] = []
+        settings: dict[str, str] = {}
+        for kind in KINDS:
+            place = directory / kind.name
+            server = _kept(kind, place, tell)
+            if server is None:
+                last = read_record(place)
+                server = kind.server(place, free_port(last.port if last else None), tell)
+                undo.callback(stop, place)
+                tell(f"starting {kind.title} {kind.version} on port {server.port}")
+                launch(server)
+                started.append(kind.name)
+            settings.update(server.settings)
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        write_private(directory / STACK_SETTINGS, _SETTINGS_HEADING + "".join(lines))
+        undo.pop_all()
+    return started
+
+
+def down(directory: Path, tell: Tell, *, delete_data: bool = False) -> list[str]:
+    """Stop every server, the last one first; the servers that ran. Data stays unless it is asked.
+
+    A directory that no stack was ever started in is left as it is.
+    """
+    if not _is_claimed(directory):
+        return []
+    with _alone(directory, tell):
+        (directory / STACK_SETTINGS).unlink(missing_ok=True)
+        tell("stopping")
+        stopped = [k.name for k in reversed(KINDS) if stop(directory / k.name) is not None]
+        if delete_data:
+            for place in (directory / kind.name for kind in KINDS):
+                if place.exists():
+                    shutil.rmtree(place)
+    return stopped
+
+
+def status(directory: Path) -> list[ServerStatus]:
+    return [_status(kind, directory / kind.name) for kind in KINDS]
+
+
+def _status(kind: Kind, place: Path) -> ServerStatus:
+    record = read_record(place)
+    process = record.process if record and record.is_running else None
+    healthy = record is not None and process is not None and is_healthy(record.health_url)
+    return ServerStatus(
+        name=kind.name,
+        version=record.version if record and process else kind.version,
+        state="running" if healthy else "not answering" if process else "stopped",
+        pid=process.pid if process else None,
+        endpoint=record.endpoint if record and process else None,
+        disk_bytes=_bytes_below(place),
+        directory=place,
+        log=place / LOG,
+    )
+
+
+def _kept(kind: Kind, place: Path, tell: Tell) -> Server | None:
+    """The server that runs there; None, with nothing running, if it is of no use any more."""
+    record = read_record(place)
+    if record is None or not record.is_running:
+        return None
+    if record.version == kind.version and _answers_soon(record.health_url):
+        return kind.server(place, record.port, tell)
+    tell(f"{kind.title} {record.version} doesn't answer, or is another version's: replacing it")
+    stop(place)
+    return None
+
+
+def _answers_soon(health_url: str) -> bool:
+    """It may have been started a moment ago, by a command that was killed."""
+    deadline = time.monotonic() + _SECONDS_TO_RECOVER
+    while not is_healthy(health_url):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _alone(directory: Path, tell: Tell) -> AbstractContextManager[None]:
+    return locked(
+        directory / "lock", lambda: tell(f"waiting: another command works on {directory}")
+    )
+
+
+def _is_claimed(directory: Path) -> bool:
+    try:
+        return (directory / _CLAIM).read_text(encoding="utf-8") == _CLAIM_TEXT
+    except OSError:
+        return False
+
+
+def _claim(directory: Path) -> None:
+    """Make the directory ours, so that ``--delete-data`` can never delete somebody else's files."""
+    if _is_claimed(directory):
+        return
+    others = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
+    if others:
+        raise RuntimeConfigError(
+            f"PERAGO_STACK={directory} holds other files already: {', '.join(others[:3])}",
+            fix="set PERAGO_STACK to a directory of its own",
+        )
+    directory.chmod(0o700)
+    write_private(directory / _CLAIM, _CLAIM_TEXT)
+
+
+def _bytes_below(place: Path) -> int:
+    """What it takes on disk: lakeFS's database makes large files that are mostly holes."""
+    total = 0
+    for folder, _, names in os.walk(place):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118 - many
+            except FileNotFoundError:
+                continue
+    return total

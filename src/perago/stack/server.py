@@ -1,0 +1,230 @@
+"""One server on loopback: what it is made of, how it is started, and how we know it is well."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import socket
+import ssl
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from perago.errors import RuntimeConfigError
+from perago.stack.private_files import last_lines, write_private
+from perago.stack.processes import Process, start_detached, uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from perago.stack.tools import Tell
+
+LOOPBACK = "127.0.0.1"
+LOG = "server.log"
+
+_POLL_SECONDS = 0.05
+_ANSWER_SECONDS = 2.0
+_GRACE_SECONDS = 20.0
+_TAIL_LINES = 20
+_STATE = "state.json"
+_TAIL_WIDTH = 300
+_PORT_TRIES = 200
+_PORTS = range(20_000, 32_000)
+"""Below those that systems hand out for outgoing connections: a client that keeps trying a stopped
+server could otherwise be given the very port it tries, and hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """All it takes to start one. It keeps everything it writes below ``directory``.
+
+    ``files`` are written there before it starts, readable by their owner alone: secrets belong into
+    them and never into ``command``. ``settings`` are the variables that its users need.
+    """
+
+    name: str
+    version: str
+    directory: Path
+    command: tuple[str, ...]
+    port: int
+    health_url: str
+    files: Mapping[str, str] = field(repr=False)
+    settings: Mapping[str, str] = field(repr=False)
+    deaf_to: str
+    """Variables that begin so would change its configuration, and are kept from it."""
+    patience_seconds: float = 60.0
+
+    @property
+    def log(self) -> Path:
+        return self.directory / LOG
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A server the stack can have. Its module makes one; nothing else needs to know about it.
+
+    ``prepare`` fetches or builds what is missing and ``is_prepared`` tells that nothing is;
+    ``server`` describes the one of a directory and port, with the same credentials each time.
+    """
+
+    name: str
+    title: str
+    version: str
+    prepare: Callable[[Tell], object]
+    is_prepared: Callable[[], bool]
+    server: Callable[[Path, int, Tell], Server]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a server's directory tells of the one that was started there last."""
+
+    port: int
+    health_url: str
+    version: str
+    process: Process | None
+
+    @property
+    def endpoint(self) -> str:
+        parts = urlsplit(self.health_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.is_alive
+
+
+def launch(server: Server) -> Process:
+    """Start a server and return when it is healthy; if that fails nothing of it is left running.
+
+    Raises RuntimeConfigError with the end of its log if it stops or isn't healthy in time.
+    """
+    server.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, text in server.files.items():
+        write_private(server.directory / name, text)
+    log_before = server.log.stat().st_size if server.log.exists() else 0
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(server.deaf_to)}
+    process = None
+    try:
+        with uninterrupted():
+            process = start_detached(
+                server.command, directory=server.directory, environment=inherited, log=server.log
+            )
+            _record(server, process)
+        await_health(server, process, log_since=log_before)
+    except BaseException:
+        if process is not None:
+            process.kill()
+        _record(server, None)
+        raise
+    if process is None:
+        raise AssertionError(server.name)  # it was healthy, so there is one
+    return process
+
+
+def await_health(server: Server, process: Process | None, *, log_since: int) -> None:
+    """Return once the server answers. Raises RuntimeConfigError as :func:`launch` does."""
+    deadline = time.monotonic() + server.patience_seconds
+    while True:
+        if process is None or not process.is_alive:
+            raise _unwell(server, "stopped while it was starting", log_since)
+        if is_healthy(server.health_url) and process.is_alive:
+            return
+        if time.monotonic() >= deadline:
+            raise _unwell(server, f"isn't healthy after {server.patience_seconds:g} s", log_since)
+        time.sleep(_POLL_SECONDS)
+
+
+def _unwell(server: Server, what: str, log_since: int) -> RuntimeConfigError:
+    said = last_lines(server.log, _TAIL_LINES, since=log_since)
+    shown = "\n".join(f"    {line[:_TAIL_WIDTH]}" for line in said.splitlines()) or "    nothing"
+    return RuntimeConfigError(
+        f"{server.name} {server.version} {what}; the last it said was\n{shown}",
+        fix=f"its whole log is {server.log}",
+    )
+
+
+def stop(directory: Path) -> bool | None:
+    """Stop the server that runs there: None if there is none, False if it had to be killed."""
+    recorded = read_record(directory)
+    if recorded is None or recorded.process is None or not recorded.is_running:
+        return None
+    gently = recorded.process.stop(_GRACE_SECONDS)
+    _write(directory, replace(recorded, process=None))
+    return gently
+
+
+def _record(server: Server, process: Process | None) -> None:
+    now = Recorded(server.port, server.health_url, server.version, process)
+    _write(server.directory, now)
+
+
+def _write(directory: Path, recorded: Recorded) -> None:
+    write_private(directory / _STATE, json.dumps(asdict(recorded)) + "\n")
+
+
+def read_record(directory: Path) -> Recorded | None:
+    """What was noted there last; None if nothing was, or if it makes no sense."""
+    try:
+        said = json.loads((directory / _STATE).read_text(encoding="utf-8"))
+        process = said["process"] and Process(
+            int(said["process"]["pid"]), said["process"]["started"]
+        )
+        return Recorded(int(said["port"]), said["health_url"], said["version"], process)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_healthy(url: str) -> bool:
+    """Whether the server at this loopback address says that it is well."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or LOOPBACK, parts.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=_ANSWER_SECONDS, context=_any_certificate())
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    )
+    try:
+        connection.request("GET", parts.path)
+        return connection.getresponse().status < http.client.MULTIPLE_CHOICES
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _any_certificate() -> ssl.SSLContext:
+    """Whoever answers on our own machine is asked for nothing but a yes."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def free_port(preferred: int | None = None) -> int:
+    """The preferred port if it is free, so that a server keeps its address; else any free one."""
+    if preferred is not None and is_free(preferred):
+        return preferred
+    for _ in range(_PORT_TRIES):
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if is_free(port):
+            return port
+    raise RuntimeConfigError(
+        f"no free port on {LOOPBACK} between {_PORTS.start} and {_PORTS.stop}",
+        fix="end some of the programs that listen there",
+    )
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are only fading away is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

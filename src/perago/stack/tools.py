@@ -1,0 +1,118 @@
+"""The cache of what was fetched or built once for this machine: complete and checked, or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError
+from perago.stack.lock import locked
+
+Tell = Callable[[str], None]
+"""Takes one line of progress for people."""
+
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A directory of the cache, named by version and platform, and the programs in it."""
+
+    name: str
+    version: str
+    programs: tuple[str, ...]
+
+    @property
+    def directory(self) -> Path:
+        machine = f"{platform.system()}-{platform.machine()}".lower()
+        return tools_directory() / f"{self.name}-{self.version}-{machine}"
+
+
+def tools_directory() -> Path:
+    """``$PERAGO_TOOLS``, else ``perago`` in the user's cache directory: outside any checkout."""
+    if chosen := os.environ.get("PERAGO_TOOLS"):
+        return Path(chosen).expanduser().absolute()
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(caches).expanduser().absolute() / "perago"
+
+
+def problem_with(tool: Tool) -> str | None:
+    """Why a cached tool can't be used: it isn't there or isn't what was put there; None if it can.
+
+    Every program's bytes are hashed, so that a damaged one is never started.
+    """
+    try:
+        manifest = json.loads((tool.directory / _MANIFEST).read_text(encoding="utf-8"))
+        expected = {name: manifest["sha256"][name] for name in tool.programs}
+    except FileNotFoundError:
+        return "it isn't there"
+    except (ValueError, KeyError, TypeError, OSError):
+        return f"{tool.directory / _MANIFEST} can't be read"
+    for name, digest in expected.items():
+        try:
+            found = _sha256(tool.directory / name)
+        except OSError as error:
+            return f"{tool.directory / name}: {error.strerror}"
+        if found != digest:
+            return f"{tool.directory / name} isn't what was put there (sha256 {found[:12]}…)"
+    return None
+
+
+def ensure(tool: Tool, make: Callable[[Path], None], tell: Tell) -> Path:
+    """The tool's directory, made by ``make`` if it is missing or damaged.
+
+    ``make`` fills a directory beside the final place, which is renamed there when it is complete:
+    an interrupted one leaves nothing that could be taken for the tool. Processes that want the same
+    tool wait for one another. Raises RuntimeConfigError if the cache can't be written.
+    """
+    problem = problem_with(tool)
+    if problem is None:
+        return tool.directory
+    cache, name = tool.directory.parent, tool.directory.name
+    try:
+        with locked(
+            cache / f"{name}.lock", lambda: tell(f"waiting: another process is getting {name}")
+        ):
+            problem = problem_with(tool)
+            if problem is not None:
+                if tool.directory.exists():
+                    tell(f"{name} is damaged, getting it again: {problem}")
+                _make_in_place(tool, make)
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"{name} can't be put into {cache}: {error}",
+            fix="make room there, or set PERAGO_TOOLS to a directory you can write",
+        ) from error
+    return tool.directory
+
+
+def _make_in_place(tool: Tool, make: Callable[[Path], None]) -> None:
+    final = tool.directory
+    prefix = f".{final.name}."
+    for left in final.parent.glob(f"{prefix}*"):
+        # Only a killed process leaves one: who makes this tool now holds its lock.
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        prefix=prefix, dir=final.parent, ignore_cleanup_errors=True
+    ) as room:
+        made = Path(room) / "made"
+        made.mkdir()
+        make(made)
+        digests = {name: _sha256(made / name) for name in tool.programs}
+        manifest = {"name": tool.name, "version": tool.version, "sha256": digests}
+        (made / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        if final.exists():
+            final.rename(Path(room) / "damaged")
+        made.rename(final)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
