@@ -9,7 +9,8 @@ For adapter authors, and for tests of what happens when something breaks:
 * ``Bench``: a store, a queue and a ``ManualClock``, to run attempts on in one process;
   ``RecordingJournal`` remembers what they said;
 * ``FaultyStore`` loses, repeats and refuses requests (:mod:`perago.testing.faulty_store` has the
-  faults); ``InjectedFaults`` and ``parse_faults`` crash or delay an attempt at a failpoint;
+  faults), and ``FaultyWire`` does it to any HTTP server's (:mod:`perago.testing.wire`);
+  ``InjectedFaults`` and ``parse_faults`` crash or delay an attempt at a failpoint;
 * ``Schedule`` interleaves attempts step by step, and the invariants ``EVERY_STORE``,
   ``ATOMIC_STORE`` and ``AT_THE_END`` say what must hold whatever the order, or raise
   ``InvariantViolated``.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from perago.testing.journal import RecordingJournal
     from perago.testing.schedule import Schedule
     from perago.testing.trial import TaskTrial, run_task
+    from perago.testing.wire import FaultyWire
 
 __all__ = [
     "ATOMIC_STORE",
@@ -43,6 +45,7 @@ __all__ = [
     "EVERY_STORE",
     "Bench",
     "FaultyStore",
+    "FaultyWire",
     "InjectedFaults",
     "InvariantViolated",
     "ManualClock",
@@ -67,6 +70,7 @@ _HOMES = {
     "perago.testing.journal": ("RecordingJournal",),
     "perago.testing.schedule": ("Schedule",),
     "perago.testing.trial": ("TaskTrial", "run_task"),
+    "perago.testing.wire": ("FaultyWire",),
 }
 
 

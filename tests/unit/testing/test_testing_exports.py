@@ -10,6 +10,7 @@ EXPORTS = [
     "EVERY_STORE",
     "Bench",
     "FaultyStore",
+    "FaultyWire",
     "InjectedFaults",
     "InvariantViolated",
     "ManualClock",
