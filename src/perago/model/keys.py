@@ -21,7 +21,8 @@ MARKER_NAME = ".perago-attempt.json"
 
 _SEGMENT_BYTES = 255
 _PATH_BYTES = 3000  # below PATH_MAX with room for the attempt's own directory
-_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # all of Unicode's Cc and Cs
+# All of Unicode's Cc and Cs, and what a server shows in place of bytes that are no text.
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
 
 
 def key_prefix(prefix: str) -> str:
@@ -51,7 +52,7 @@ def _problem_with_segment(segment: str) -> str | None:
     if segment == MARKER_NAME:
         return f"the name {MARKER_NAME} is reserved for the runtime"
     if _NOT_TEXT.search(segment):
-        return "it has a control character or an unpaired surrogate"
+        return "it has a control character, an unpaired surrogate or something that is no text"
     if len(segment.encode()) > _SEGMENT_BYTES:
         return f"a segment is longer than {_SEGMENT_BYTES} bytes"
     return None

@@ -62,7 +62,7 @@ def test_the_markers_name_is_reserved_at_any_depth(fetch, folder):
 def test_names_that_are_no_portable_text_are_refused(fetch, name):
     workspace = fetch({"a": "1"})
     (workspace.argument / os.fsdecode(name)).write_text("x")
-    with pytest.raises(UnsupportedFileError, match="control character or an unpaired surrogate"):
+    with pytest.raises(UnsupportedFileError, match="control character, an unpaired surrogate"):
         workspace.scan()
 
 
