@@ -6,13 +6,14 @@ import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.testing.conformance.store import (
+    CanonicalTrees,
     ConditionalUpdates,
     StoreConformance,
     UnconditionalUpdates,
 )
 
 
-class TestEmbeddedStore(StoreConformance, ConditionalUpdates):
+class TestEmbeddedStore(StoreConformance, CanonicalTrees, ConditionalUpdates):
     @pytest.fixture
     def store(self, tmp_path):
         store = EmbeddedStore(tmp_path / "store", durable=False)
@@ -20,7 +21,7 @@ class TestEmbeddedStore(StoreConformance, ConditionalUpdates):
         store.close()
 
 
-class TestEmbeddedStoreWithLakefsSemantics(StoreConformance, UnconditionalUpdates):
+class TestEmbeddedStoreWithLakefsSemantics(StoreConformance, CanonicalTrees, UnconditionalUpdates):
     atomic = False
 
     @pytest.fixture
