@@ -24,7 +24,7 @@ from perago.flow.fences import Move, decide, reason_not_to_replace
 from perago.flow.readback import find_landing, landed_right
 from perago.flow.stage import commit_message
 from perago.model.attempt import TASK_ID_KEY
-from perago.model.commit import ACTIONS_PREFIX
+from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY
 from perago.model.outcome import Published, PublishLevel, PublishPath
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Publication:
             expected_head=expected,
             message=commit_message(self.execution),
             metadata=self.execution.metadata()
-            | {"perago.input_ref": self.workspace.ref, "perago.expected_head": self.workspace.ref},
+            | {"perago.input_ref": self.workspace.ref, EXPECTED_HEAD_KEY: self.workspace.ref},
             timeout=self.budget.lakefs_merge_timeout_seconds,
         )
 

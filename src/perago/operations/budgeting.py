@@ -85,8 +85,13 @@ def percentile(durations: Sequence[float], percent: int) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def propose(observed: Observed, in_force: PublishBudget) -> PublishBudget:
-    """A budget that what was observed fits into; what it doesn't tell stays as it is in force."""
+def propose(
+    observed: Observed, in_force: PublishBudget, *, lease_seconds: int = 0
+) -> PublishBudget:
+    """A budget that what was observed fits into; what it doesn't tell stays as it is in force.
+
+    The heartbeat is one of those, but no lease should have to live on fewer than three of them.
+    """
     count, slowest = len(observed.merges), math.ceil(max(observed.merges))
     usual = max(1, math.ceil(percentile(observed.merges, 99)))
     margin = max(LEAST_MARGIN_SECONDS, usual) * widening(count)
@@ -94,13 +99,16 @@ def propose(observed: Observed, in_force: PublishBudget) -> PublishBudget:
     report = percentile(observed.reports, 99) if observed.reports else 0.0
     completion = max(in_force.conductor_completion_timeout_seconds, math.ceil(3 * report))
     publishing = merge_timeout + completion + margin
+    heartbeat = in_force.heartbeat_interval_seconds
     return PublishBudget(
         observed_merge_p99_seconds=usual,
         safety_margin_seconds=margin,
         lakefs_merge_timeout_seconds=merge_timeout,
         conductor_completion_timeout_seconds=completion,
         worker_shutdown_grace_seconds=max(in_force.worker_shutdown_grace_seconds, publishing),
-        heartbeat_interval_seconds=in_force.heartbeat_interval_seconds,
+        heartbeat_interval_seconds=(
+            max(1, min(heartbeat, lease_seconds // 3)) if lease_seconds else heartbeat
+        ),
     )
 
 
@@ -117,7 +125,7 @@ def advise(task: str, observed: Observed | None, controls: TaskControls | None) 
     known = controls or _controls_with(observed.lease_seconds)
     lease = known.timeout.response_seconds if known else None
     in_force = (known or TaskControls()).budget_within(lease or 0)
-    proposed = propose(observed, in_force) if observed.merges else None
+    proposed = propose(observed, in_force, lease_seconds=lease or 0) if observed.merges else None
     return Advice(
         task=task,
         publications=len(observed.merges),
