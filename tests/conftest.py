@@ -1,11 +1,19 @@
-"""What every test shares: the hypothesis profiles, and a look at every store a test leaves."""
+"""What tests share: the hypothesis profiles, a look at every store they leave, the command line."""
 
+import json
 import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from perago.adapters.embedded.store import EmbeddedStore
+from perago.cli.main import main
+
+TASKS = Path(__file__).parent / "acceptance" / "songs_tasks.py"
 
 # CI repeats the same examples on every run and ignores how slow its machine is, so that a red build
 # always means the change; developers explore new examples each time.
@@ -29,3 +37,53 @@ def every_store_stays_sound(request):
         finally:
             store.close()
         assert report.clean, f"{database.parent}: {report.findings}"
+
+
+# --- the command line as a person uses it, without the shell around it ---------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and the code it ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        assert len(self.out.splitlines()) == 1, "one document on one line"
+        return json.loads(self.out)
+
+    @property
+    def error(self):
+        return json.loads(self.err.splitlines()[-1])["error"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A directory with a task module and some data, and the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "songs_tasks", raising=False)
+    for name in [name for name in os.environ if name.startswith(("PERAGO_", "LAKECTL_"))]:
+        monkeypatch.delenv(name)
+    shutil.copy(TASKS, tmp_path / "songs_tasks.py")
+    (tmp_path / "data" / "raw").mkdir(parents=True)
+    (tmp_path / "data" / "raw" / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "data" / "raw" / "b.txt").write_text("three\n")
+    return tmp_path
+
+
+@pytest.fixture
+def perago(project, capfdbinary):
+    """Run a command; nothing it raises escapes."""
+
+    def run(*arguments):
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        out, err = capfdbinary.readouterr()
+        return Answer(int(end.value.code or 0), out.decode(), err.decode())
+
+    return run

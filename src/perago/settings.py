@@ -92,7 +92,9 @@ class Settings(BaseSettings):
 
     @property
     def attempts(self) -> Path:
-        return (self.workspace_root or self.home / "attempts").absolute()
+        """Each store's attempts apart: what a dead one left names a branch of that store only."""
+        root = (self.workspace_root or self.home / "attempts").absolute()
+        return root / "lakefs" if self.store == "lakefs" else root
 
     @property
     def object_cache(self) -> Path:

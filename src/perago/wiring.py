@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue import EmbeddedQueue
@@ -11,7 +12,7 @@ from perago.adapters.foundation.copying import share_blocks
 from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine, LocalWorkspace
 from perago.adapters.local.filesystem import folds_case
-from perago.errors import RuntimeConfigError
+from perago.errors import RepositoryNotFoundError, RuntimeConfigError
 from perago.flow.runtime import Runtime
 from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.lakefs.access import LakeFSAccess
     from perago.adapters.lakefs.adapter import LakeFSStore
+    from perago.adapters.lakefs.cache import Trimmed
     from perago.model.changes import ChangeSet
     from perago.ports.failpoints import Failpoints
     from perago.ports.journal import Journal
@@ -48,6 +50,14 @@ def open_lakefs(settings: Settings) -> LakeFSStore:
     limit = settings.cache_bytes
     cache = ObjectCache(settings.object_cache, limit_bytes=limit) if limit else None
     return LakeFSStore(access, cache=cache)
+
+
+def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
+    """Cut the machine's object cache to its limit; to nothing where none is wanted any more."""
+    from perago.adapters.lakefs.cache import ObjectCache
+
+    with closing(ObjectCache(settings.object_cache, limit_bytes=settings.cache_bytes)) as cache:
+        return cache.trim(dry_run=dry_run)
 
 
 def lakefs_access(settings: Settings) -> LakeFSAccess:
@@ -79,10 +89,29 @@ def lakefs_access(settings: Settings) -> LakeFSAccess:
     )
 
 
+def branch_to_start_from(store: EmbeddedStore | LakeFSStore, repository: str) -> str | None:
+    """The branch that a new one begins at, unless a person says otherwise; None: it begins empty.
+
+    None as well for a repository that isn't there yet.
+    """
+    if isinstance(store, EmbeddedStore):
+        return None
+    with suppress(RepositoryNotFoundError):
+        return store.default_branch(repository)
+    return None
+
+
+def fence_file() -> tuple[str, bytes]:
+    """The key and the content of the action that makes lakeFS compare and swap."""
+    from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
+
+    return FENCE_KEY, FENCE_ACTION
+
+
 def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
-    return EmbeddedQueue(
-        settings.home.absolute() / "queue.db", clock=SystemClock(), only_run=only_run
-    )
+    """Each store has its own: a repository may have the same name in both."""
+    name = "lakefs-queue.db" if settings.store == "lakefs" else "queue.db"
+    return EmbeddedQueue(settings.home.absolute() / name, clock=SystemClock(), only_run=only_run)
 
 
 def system_clock() -> SystemClock:

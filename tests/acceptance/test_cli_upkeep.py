@@ -148,12 +148,30 @@ def test_doctor_names_each_setting_with_its_source(perago, project, monkeypatch)
     (project / ".env").write_text("PERAGO_PUBLISH_FENCE=soft\n")
     monkeypatch.setenv("PERAGO_WORKSPACE_ROOT", str(project / "work"))
     answer = perago("doctor", "--json", "--home", "elsewhere")
-    assert {one["name"]: (one["value"], one["source"]) for one in answer.json["settings"]} == {
+    shown = {one["name"]: (one["value"], one["source"]) for one in answer.json["settings"]}
+    assert {name: said for name, said in shown.items() if said[1] != "default"} == {
         "PERAGO_HOME": ("elsewhere", "command line"),
         "PERAGO_WORKSPACE_ROOT": (str(project / "work"), "environment"),
         "PERAGO_PUBLISH_FENCE": ("soft", ".env"),
-        "PERAGO_FAILPOINTS": ("", "default"),
     }
+    assert shown["PERAGO_FAILPOINTS"] == ("", "default")
+
+
+def test_doctor_shows_that_a_secret_is_set_and_not_what_it_is(perago, project, monkeypatch):
+    (project / ".env").write_text("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=in-the-file\n")
+    for value, source in (("in-the-file", ".env"), ("in-the-environment", "environment")):
+        if source == "environment":
+            monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", value)
+        answer = perago("doctor", "--json")
+        (shown,) = [s for s in answer.json["settings"] if s["name"].endswith("SECRET_ACCESS_KEY")]
+        assert (shown["value"], shown["source"]) == ("**********", source)
+        assert value not in answer.out + answer.err
+
+
+def test_doctor_has_nothing_to_try_in_a_repository_of_the_embedded_store(perago, imported):
+    answer = perago("doctor", "--repository", "songs")
+    assert answer.code == 2
+    assert "--on lakefs" in answer.err
 
 
 def test_doctor_fails_with_the_fix_where_home_cannot_be_written(perago, project):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 
 if TYPE_CHECKING:
     from perago.cli.options import Speaker
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run")
 @click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with it.")
-@common
+@common_with(on=True)
 def command(*, run: str, reason: str, speaker: Speaker, settings: Settings) -> None:
     """End a run for good; what its completed steps published stays published.
 

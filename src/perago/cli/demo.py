@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_with, place_to_name
+from perago.cli.refs import DEFAULT_BRANCH
 from perago.cli.streams import STARTING, meanwhile, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
@@ -30,11 +34,12 @@ _CRASHING_STEP = 2
     help="Listening events to make up.",
 )
 @click.option("--no-crash", is_flag=True, help="Leave out the crash.")
-@common_with(default_home=Path("perago-demo"), starts_slowly=True)
+@common_with(default_home=Path("perago-demo"), starts_slowly=True, on=True)
 def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) -> int:
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
-    Everything is kept in ./perago-demo, or in --home; nothing else is touched.
+    Everything is kept in ./perago-demo, or in --home; nothing else is touched. With --on lakefs
+    the workspace lives in a new repository there, with the fence installed, and stays.
     """
     tell(f"{click.style('Perago demo', bold=True)}  {_programme(rows, crash=not no_crash)}")
     with meanwhile(STARTING):
@@ -42,6 +47,8 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         from perago.cli.opening import for_this_command
         from perago.cli.run_end import as_json, exit_code
         from perago.declare.loading import load_pipeline
+        from perago.operations.fencing import install_fence
+        from perago.operations.own_branches import own_branches
         from perago.operations.starting import StartingPoint, start_run
         from perago.wiring import open_queue, open_store
         from perago.worker.pipeline_runner import run_pipeline
@@ -51,7 +58,10 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         repository = _unused_name(store)
         settings = settings if no_crash else _with_crash(settings, repository)
         plan = load_pipeline("perago.demo.songs:songs").plan({"ingest": {"rows": rows}})
-        run_id = start_run(queue, store, plan, StartingPoint(repository))
+        if own := own_branches(settings):
+            own.head_or_new(store, repository, DEFAULT_BRANCH)
+            install_fence(store, repository, DEFAULT_BRANCH)
+        run_id = start_run(queue, store, plan, StartingPoint(repository), own=own)
     with watching(queue.get(run_id), elsewhere=PlainLines()) as watcher:
         record = run_pipeline(settings, run_id, watcher)
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
@@ -98,6 +108,18 @@ def _export_report(store: Store, record: RunRecord, page: Path) -> Path | None:
     return page if found else None
 
 
+def _levels(settings: Settings, record: RunRecord) -> Iterator[RenderableType]:
+    """With which fence it was published, where that depends on the repository."""
+    from rich.text import Text
+
+    from perago.cli.run_logs import read_events
+
+    if settings.store == "lakefs":
+        events = read_events(settings.logs / record.id)
+        levels = {e["level"] for e in events if e["step"] == "publish" and "level" in e}
+        yield Text(f"\nThe level of its publications: {', '.join(sorted(levels))}")
+
+
 def _story(
     store: Store, record: RunRecord, page: Path | None, settings: Settings
 ) -> RenderableType:
@@ -115,19 +137,22 @@ def _story(
         for commit in store.history(repository, record.workspace.branch)
     ]
     crashed = any(attempt.attempt.retry_count for attempt in record.attempts)
-    home = f"--home {settings.home}"
+    place = shlex.join(place_to_name())
     looks = [
-        f"perago runs {record.id[:RUN_LENGTH]} --logs {home}",
-        f"perago diff main~ main --repository {repository} {home}",
-        f"perago verify {home}",
+        f"perago runs {record.id[:RUN_LENGTH]} --logs {place}",
+        f"perago diff main~ main --repository {repository} {place}",
+        f"perago fence probe {repository}"
+        if settings.store == "lakefs"
+        else f"perago verify {place}",
     ]
     return Group(
-        summary(record, settings.home),
+        summary(record, place_to_name()),
         Text(
             "\nWhat the branch shows: one commit per task"
             + (", the abandoned one is not among them" if crashed else "")
         ),
         history_layout(history),
+        *_levels(settings, record),
         Text.assemble("\nThe report: ", (page.as_uri() if page else "none", "bold")),
         Text("\nLook around:  " + "\n              ".join(looks), style="dim"),
     )

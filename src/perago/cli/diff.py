@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import COMMIT_LENGTH, size
 from perago.cli.refs import repository_option, resolve_commit, resolve_repository
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("after")
 @repository_option
 @click.option("--prefix", default="", help="Only keys that start with this.")
-@common
+@common_with(on=True)
 def command(
     *,
     before: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import COMMIT_LENGTH, count, size
 from perago.cli.refs import repository_option, resolve_commit, resolve_repository
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("directory", type=click.Path(path_type=Path))
 @repository_option
 @click.option("--prefix", default="/", show_default=True, help="Only what is below this.")
-@common
+@common_with(on=True)
 def command(
     *,
     ref: str,

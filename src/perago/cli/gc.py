@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import count, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
+    from perago.operations.collecting import Collected
     from perago.settings import Settings
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -38,48 +39,103 @@ def parse_period(_context: click.Context, _parameter: click.Parameter, value: st
     help="Keep commits that were made, or last were a branch's head, within this time.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@common
+@common_with(on=True)
 def command(*, keep: float, dry_run: bool, speaker: Speaker, settings: Settings) -> None:
     """Remove what dead attempts left, then commits and bytes no branch leads to.
 
     Work that is going on is never touched. Uploads under way are waited for, up to 30 seconds.
 
+    On lakeFS, which collects its own commits and bytes, the machine's object cache is cut to its
+    limit instead. Staging branches of unknown attempts go once they are a day old: other machines
+    may be at work there.
+
     \b
-    JSON: {"dry_run", "directories": [path], "staging_branches": ["repository/branch"], "commits",
-      "trees", "ranges", "objects", "bytes", "temporary_files"}
+    JSON: {"dry_run", "directories": [path], "staging_branches": ["repository/branch"],
+      "too_young": ["repository/branch"], and of the embedded store "commits", "trees", "ranges",
+      "objects", "bytes", "temporary_files"; on lakeFS "cache": {"removed_bytes", "kept_bytes"}}
     """
+    if settings.store == "lakefs":
+        _assert_no_period()
+        document = _on_lakefs(settings, dry_run=dry_run)
+        speaker.say(document, lambda: _layout(document, _cache_words(document)))
+    else:
+        document = _embedded(settings, keep=keep, dry_run=dry_run)
+        speaker.say(document, lambda: _layout(document, _store_words(document)))
+
+
+def _assert_no_period() -> None:
+    said = click.get_current_context().get_parameter_source("keep")
+    if said is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("--keep is about the embedded store: lakeFS collects its own.")
+
+
+def _embedded(settings: Settings, *, keep: float, dry_run: bool) -> dict[str, object]:
     from perago.cli.opening import for_this_command
     from perago.operations.collecting import collect_leftovers
-    from perago.wiring import open_store, system_clock
+    from perago.wiring import open_embedded, system_clock
 
-    store = for_this_command(open_store(settings))
+    store = for_this_command(open_embedded(settings))
     collected = collect_leftovers(
         store, settings.attempts, now=system_clock().now(), dry_run=dry_run
     )
-    report = store.gc(keep_seconds=keep, dry_run=dry_run)
-    document = {
+    return _leftovers(collected) | asdict(store.gc(keep_seconds=keep, dry_run=dry_run))
+
+
+def _on_lakefs(settings: Settings, *, dry_run: bool) -> dict[str, object]:
+    from perago.cli.opening import for_this_command
+    from perago.operations.collecting import SHARED_ORPHAN_SECONDS, collect_leftovers
+    from perago.wiring import open_lakefs, system_clock, trim_object_cache
+
+    store = for_this_command(open_lakefs(settings))
+    collected = collect_leftovers(
+        store,
+        settings.attempts,
+        now=system_clock().now(),
+        dry_run=dry_run,
+        orphan_seconds=SHARED_ORPHAN_SECONDS,
+    )
+    trimmed = trim_object_cache(settings, dry_run=dry_run)
+    return _leftovers(collected) | {"dry_run": dry_run, "cache": asdict(trimmed)}
+
+
+def _leftovers(collected: Collected) -> dict[str, object]:
+    return {
         "directories": [str(path) for path in collected.directories],
         "staging_branches": [f"{repository}/{name}" for repository, name in collected.branches],
-        **asdict(report),
+        "too_young": [f"{repository}/{name}" for repository, name in collected.too_young],
     }
-    speaker.say(document, lambda: _layout(document))
 
 
-def _layout(done: dict[str, object]) -> RenderableType:
+def _layout(done: dict[str, object], also: str) -> RenderableType:
     from rich.text import Text
 
-    directories, branches = done["directories"], done["staging_branches"]
-    lines = [*map(str, _listed(directories)), *map(str, _listed(branches))]
+    directories, branches = _listed(done["directories"]), _listed(done["staging_branches"])
+    young = _listed(done["too_young"])
     verb = "would remove" if done["dry_run"] else "removed"
+    spared = [f"left alone, too young to be certainly nobody's: {name}" for name in young]
+    summary = (
+        f"{verb} {count(len(directories), 'attempt directory')}, "
+        f"{count(len(branches), 'staging branch')}, {also}"
+    )
+    return Text("\n".join([*directories, *branches, *spared, summary]))
+
+
+def _store_words(done: dict[str, object]) -> str:
     number = {name: int(str(done[name])) for name in ("commits", "objects", "bytes")}
-    lines.append(
-        f"{verb} {count(len(_listed(directories)), 'attempt directory')}, "
-        f"{count(len(_listed(branches)), 'staging branch')}, "
+    return (
         f"{count(number['commits'], 'commit')}, {count(number['objects'], 'object')}: "
         f"{size(number['bytes'])}"
     )
-    return Text("\n".join(lines))
 
 
-def _listed(value: object) -> list[object]:
+def _cache_words(done: dict[str, object]) -> str:
+    cache = done["cache"]
+    assert isinstance(cache, dict)  # noqa: S101 - so made above
+    return (
+        f"{size(cache['removed_bytes'])} of the object cache, which takes "
+        f"{size(cache['kept_bytes'])}"
+    )
+
+
+def _listed(value: object) -> list[str]:
     return value if isinstance(value, list) else []

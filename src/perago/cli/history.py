@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, iso
 from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from perago.ports.store import Store
     from perago.settings import Settings
 
+_COUNTED = 10_000
+"""Changes to count of one commit: on a server each thousand is a request."""
+
 
 @click.command()
 @click.argument("ref", required=False)
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many commits."
 )
-@common
+@common_with(on=True)
 def command(
     *,
     ref: str | None,
@@ -41,11 +45,12 @@ def command(
 ) -> None:
     """List commits, newest first, from a branch's head or from REF on.
 
-    REF is a branch, a commit id, or a start of one. Counts are objects added, changed and removed.
+    REF is a branch, a commit id, or a start of one. Counts are objects added, changed and removed;
+    of a commit that changed many thousands only the first ones are counted, and it shows.
 
     \b
     JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
-      retry, run, execution, added, changed, removed}]}
+      retry, run, execution, added, changed, removed, counted: "all" | "some"}]}
     """
     from perago.cli.opening import for_this_command
     from perago.wiring import open_store
@@ -67,7 +72,8 @@ def commit_document(store: Store, repository: str, commit: Commit) -> dict[str, 
     """One commit as JSON, with what it changed against its parent."""
     kinds: Counter[str] = Counter()
     if commit.parents:
-        kinds.update(d.kind.value for d in store.diff(repository, commit.parents[0], commit.id))
+        changed = store.changed_keys(repository, commit.parents[0], commit.id)
+        kinds.update(kind.value for _, kind in islice(changed, _COUNTED))
     retry = commit.metadata.get("perago.retry_count")
     return {
         "id": commit.id,
@@ -82,6 +88,7 @@ def commit_document(store: Store, repository: str, commit: Commit) -> dict[str, 
         "added": kinds["added"],
         "changed": kinds["changed"],
         "removed": kinds["removed"],
+        "counted": "some" if kinds.total() == _COUNTED else "all",
     }
 
 
@@ -94,7 +101,8 @@ def history_layout(commits: list[dict[str, object]]) -> RenderableType:
         (
             str(commit["id"])[:COMMIT_LENGTH],
             str(commit["run"] or "")[:RUN_LENGTH],
-            f"+{commit['added']} ~{commit['changed']} -{commit['removed']}",
+            f"+{commit['added']} ~{commit['changed']} -{commit['removed']}"
+            + (" …" if commit["counted"] == "some" else ""),
             ago(str(commit["created_at"])),
             str(commit["message"]),
         )

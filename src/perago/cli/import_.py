@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import COMMIT_LENGTH
 from perago.cli.refs import DEFAULT_BRANCH, repository_name
+from perago.errors import BranchNotFoundError, RepositoryNotFoundError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--prefix", default="/", show_default=True, help="Where in the repository it goes.")
 @click.option("--message", help="What the commit says.  [default: names the directory]")
-@common
+@common_with(on=True)
 def command(
     *,
     directory: Path,
@@ -41,7 +42,8 @@ def command(
 ) -> None:
     """Make a branch, below a prefix, equal to DIRECTORY, in one commit.
 
-    Files that DIRECTORY doesn't have are removed there. A missing repository or branch is made.
+    Files that DIRECTORY doesn't have are removed there. A missing repository or branch is made; on
+    lakeFS a branch begins at the head of the repository's default branch, elsewhere empty.
     Symlinks and other special files are refused by name; empty directories and executable bits
     are not kept. Refused while an active run writes the branch.
 
@@ -53,11 +55,12 @@ def command(
     from perago.cli.opening import for_this_command
     from perago.operations.branches import assert_no_active_run
     from perago.operations.importing import import_directory
-    from perago.wiring import open_queue, open_store
+    from perago.wiring import branch_to_start_from, open_queue, open_store
 
     name = repository or repository_name(directory.resolve().name)
-    store, queue = for_this_command(open_store(settings)), for_this_command(open_queue(settings))
+    queue = for_this_command(open_queue(settings))
     assert_no_active_run(queue, name, branch)
+    store = for_this_command(open_store(settings))
     created = _missing(store, name, branch)
     with transferring("import") as progress:
         commit = import_directory(
@@ -69,6 +72,7 @@ def command(
             message=message,
             progress=progress,
             before_publishing=lambda: assert_no_active_run(queue, name, branch),
+            start_at=branch_to_start_from(store, name) if created == "branch" else None,
         )
     document: dict[str, object] = {
         "repository": name,
@@ -83,16 +87,20 @@ def command(
 
 def _missing(store: Store, repository: str, branch: str) -> str | None:
     """What has to be made first."""
-    if repository not in store.repositories():
+    try:
+        store.head(repository, branch)
+    except RepositoryNotFoundError:
         return "repository"
-    return None if any(b.name == branch for b in store.branches(repository)) else "branch"
+    except BranchNotFoundError:
+        return "branch"
+    return None
 
 
 def _changes(store: Store, repository: str, commit: Commit | None) -> dict[str, int]:
     changes = {"added": 0, "changed": 0, "removed": 0}
     if commit is not None:
-        for difference in store.diff(repository, commit.parents[0], commit.id):
-            changes[difference.kind.value] += 1
+        for _, kind in store.changed_keys(repository, commit.parents[0], commit.id):
+            changes[kind.value] += 1
     return changes
 
 

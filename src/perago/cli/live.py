@@ -23,6 +23,8 @@ from perago.worker.watcher import NobodyWatching
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from rich.console import Console
+
     from perago.model.attempt import Attempt
     from perago.model.run import RunRecord
     from perago.worker.watcher import Watcher
@@ -50,9 +52,10 @@ def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator
     if not is_terminal(sys.stderr):
         yield elsewhere or JsonLines()
         return
-    display = LiveTable([step.reference for step in record.plan.steps])
+    above = console(stderr=True)
+    display = LiveTable([step.reference for step in record.plan.steps], above)
     display.show_past(record)
-    with Live(display, console=console(stderr=True), refresh_per_second=8, transient=True):
+    with Live(display, console=above, refresh_per_second=8, transient=True):
         yield display
 
 
@@ -85,12 +88,32 @@ def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
         yield show
 
 
+class Warnings:
+    """Each warning once for a whole run: what is said every time isn't heard.
+
+    An attempt's process says it once for itself, and the next process again.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[object] = set()
+
+    def are_new_in(self, fields: Mapping[str, object]) -> bool:
+        warning = fields.get("warning")
+        is_new = warning is not None and warning not in self._said
+        self._said.add(warning)
+        return is_new
+
+
 class JsonLines(NobodyWatching):
-    """Each step's event, as it stands in the journal, on standard error."""
+    """Each step's event, as it stands in the journal, on standard error; each warning once."""
+
+    def __init__(self) -> None:
+        self._warnings = Warnings()
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         del attempt
-        tell(json.dumps(fields, ensure_ascii=False, default=str))
+        if "warning" not in fields or self._warnings.are_new_in(fields):
+            tell(json.dumps(fields, ensure_ascii=False, default=str))
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         fields = {
@@ -108,6 +131,9 @@ class JsonLines(NobodyWatching):
 class PlainLines(NobodyWatching):
     """A line of prose per attempt and step, for people who read it in a file."""
 
+    def __init__(self) -> None:
+        self._warnings = Warnings()
+
     def attempt_started(self, attempt: Attempt) -> None:
         retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
         tell(f"{attempt.reference_task_name}{retry}")
@@ -115,6 +141,10 @@ class PlainLines(NobodyWatching):
     def step_started(self, attempt: Attempt, step: str) -> None:
         del attempt
         tell(f"    {_STEP_WORDS.get(step, step)}")
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        if self._warnings.are_new_in(fields):
+            tell(_warning(attempt, fields))
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         del attempt
@@ -137,10 +167,15 @@ class _Row:
 
 
 class LiveTable:
-    """A row per step: where it is, how far a transfer got, how long it has taken."""
+    """A row per step: where it is, how far a transfer got, how long it has taken.
 
-    def __init__(self, references: list[str]) -> None:
+    Warnings go ``above`` it, where they stay.
+    """
+
+    def __init__(self, references: list[str], above: Console) -> None:
         self._rows = {reference: _Row() for reference in references}
+        self._above = above
+        self._warnings = Warnings()
 
     def show_past(self, record: RunRecord) -> None:
         for past in record.attempts:
@@ -163,8 +198,8 @@ class LiveTable:
         row.detail, row.transfer = _STEP_WORDS.get(step, step), None
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        if warning := fields.get("warning"):
-            self._row(attempt).detail = str(warning)
+        if self._warnings.are_new_in(fields):
+            self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
 
     def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None:
         del step
@@ -209,6 +244,10 @@ class LiveTable:
             Text(f"{done.objects:,}/{done.total_objects:,} objects", style="dim"),
         )
         return line
+
+
+def _warning(attempt: Attempt, fields: Mapping[str, object]) -> str:
+    return f"warning: {attempt.reference_task_name}: {fields['warning']}"
 
 
 def _after_reason(detail: str) -> str:

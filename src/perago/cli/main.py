@@ -26,9 +26,12 @@ COMMANDS = {
     "import": ("perago.cli.import_", "Commit a directory's files to a branch."),
     "export": ("perago.cli.export", "Write a commit's files to a directory."),
     "extract": ("perago.cli.extract", "Write Conductor task and workflow definitions as JSON."),
+    "budget": ("perago.cli.budget", "Propose publish budgets from how long publications took."),
     "gc": ("perago.cli.gc", "Remove what crashed attempts left and bytes nothing refers to."),
     "verify": ("perago.cli.verify", "Re-hash everything in the store."),
     "doctor": ("perago.cli.doctor", "Find out what is misconfigured, and how to fix it."),
+    "fence": ("perago.cli.fence", "Have lakeFS compare heads itself; prove that it does."),
+    "stack": ("perago.cli.stack", "Real servers on this machine, without Docker."),
     "completion": ("perago.cli.completion", "Print the shell completion script."),
 }
 

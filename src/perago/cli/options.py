@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import shlex
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.streams import STARTING, is_terminal, meanwhile, while_read
+from perago.errors import PeragoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console, RenderableType
 
@@ -53,12 +56,17 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def common_with(
-    *, default_home: Path | None = None, starts_slowly: bool = False
+    *,
+    default_home: Path | None = None,
+    starts_slowly: bool = False,
+    on: bool = False,
+    store: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --json, --debug and --home; the command gets ``speaker`` and ``settings``.
 
     A command that states its own default home uses that one whatever the environment says. One
-    that starts slowly says so on a terminal from here on.
+    that starts slowly says so on a terminal from here on. ``on`` adds --on, by which a person says
+    where workspaces live; a command that is about one ``store`` only states it instead.
     """
     shown = f"./{default_home}" if default_home else "$PERAGO_HOME or .perago"
 
@@ -74,32 +82,70 @@ def common_with(
             help=f"Where the embedded store, queue and logs live.  [default: {shown}]",
         )
         @functools.wraps(command)
-        def wrapped(*, as_json: bool, debug: bool, home: Path | None, **rest: Any) -> Any:
+        def wrapped(
+            *, as_json: bool, debug: bool, home: Path | None, on: str | None = store, **rest: Any
+        ) -> Any:
             del debug  # main() looks for it once something went wrong
+            click.get_current_context().meta[_PLACE] = (("--on", on), ("--home", home))
             with meanwhile(STARTING) if starts_slowly else nullcontext():
-                settings = _settings(home)
-            return command(speaker=Speaker(as_json), settings=settings, **rest)
+                settings = _settings(home, on)
+            with _fixes_that_find_this_place():
+                return command(speaker=Speaker(as_json), settings=settings, **rest)
 
-        return wrapped
+        return _on_option(wrapped) if on else wrapped
 
     return add
 
 
 common = common_with()
 
+_PLACE = "perago.place"
 
-def home_to_name() -> Path | None:
-    """The --home that another command needs to find what this one made; None if it finds it so."""
-    home: Path | None = click.get_current_context().params["home"]
-    return home
+_on_option = click.option(
+    "--on",
+    type=click.Choice(["embedded", "lakefs"]),
+    help="Where workspaces live.  [default: $PERAGO_STORE or embedded]",
+)
 
 
-def _settings(home: Path | None) -> Settings:
+def place_to_name() -> tuple[str, ...]:
+    """The --home and --on that another command needs to find what this one worked on.
+
+    Empty if it finds it without.
+    """
+    said = click.get_current_context().meta[_PLACE]
+    return tuple(word for name, value in said if value for word in (name, str(value)))
+
+
+def _settings(home: Path | None, store: str | None) -> Settings:
     from perago.settings import load_settings
 
-    settings = load_settings(home=home)
+    settings = load_settings(home=home, store=store)
     if settings.failpoints:
         from perago.wiring import check_failpoints
 
         check_failpoints(settings)
     return settings
+
+
+@contextmanager
+def _fixes_that_find_this_place() -> Iterator[None]:
+    """Complete the commands that an error proposes with the --home and --on of this one."""
+    try:
+        yield
+    except PeragoError as error:
+        if error.fix and (place := place_to_name()):
+            error.fix = re.sub(r"`perago (\w+)[^`]*`", lambda m: _completed(m, place), error.fix)
+        raise
+
+
+def _completed(proposed: re.Match[str], place: tuple[str, ...]) -> str:
+    context = click.get_current_context()
+    root = context.find_root()
+    assert isinstance(root.command, click.Group)  # noqa: S101 - every command of ours is in one
+    other = root.command.get_command(root, proposed[1])
+    understood = {flag for param in other.params for flag in param.opts} if other else set()
+    said = proposed[0].strip("`")
+    pairs = zip(place[::2], place[1::2], strict=True)
+    missing = [(n, value) for n, value in pairs if n in understood and f" {n} " not in said]
+    return f"`{' '.join([said, *(shlex.join(pair) for pair in missing)])}`"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BRANCH = "main"
 _NAMED_CANDIDATES = 5
+_NAMED_REPOSITORIES = 20
 
 repository_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--repository", "-r", help="The repository.  [default: the only one there is]"
@@ -35,12 +36,15 @@ def resolve_repository(store: Store, given: str | None) -> str:
     Raises RepositoryNotFoundError if there is none of that name, or none at all, and
     RuntimeConfigError, listing them, if a name is needed.
     """
-    known = store.repositories()
-    if given is not None and given not in known:
-        listed = f"name one of: {', '.join(known)}" if known else "make one with `perago import`"
-        raise RepositoryNotFoundError(f"the store has no repository {given!r}", fix=listed)
     if given is not None:
+        try:
+            next(iter(store.branches(given)), None)
+        except RepositoryNotFoundError as missing:
+            known = store.repositories()
+            listed = f"name one of: {_shortened(known)}" if known else "make one: `perago import`"
+            raise RepositoryNotFoundError(missing.message, fix=listed) from None
         return given
+    known = store.repositories()
     if not known:
         raise RepositoryNotFoundError(
             "the store has no repository yet",
@@ -48,10 +52,17 @@ def resolve_repository(store: Store, given: str | None) -> str:
         )
     if len(known) > 1:
         raise RuntimeConfigError(
-            f"the store has {len(known)} repositories: {', '.join(known)}",
+            f"the store has {len(known)} repositories: {_shortened(known)}",
             fix=f"name one: --repository {known[0]}",
         )
     return known[0]
+
+
+def _shortened(names: list[str]) -> str:
+    """A server may have hundreds of them."""
+    more = len(names) - _NAMED_REPOSITORIES
+    listed = ", ".join(names[:_NAMED_REPOSITORIES])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def resolve_commit(store: Store, repository: str, ref: str) -> Commit:

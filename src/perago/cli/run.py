@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common_with, home_to_name
-from perago.cli.refs import DEFAULT_BRANCH, repository_name
+from perago.cli.options import common_with, place_to_name
+from perago.cli.refs import DEFAULT_BRANCH, repository_name, resolve_commit
 from perago.cli.streams import STARTING, meanwhile
 
 if TYPE_CHECKING:
     from perago.cli.options import Speaker
     from perago.ports.runs import Runs
+    from perago.ports.store import Store
     from perago.settings import Settings
 
 
@@ -43,13 +44,19 @@ if TYPE_CHECKING:
     help="Accept the branch's present head as the start, after a run that stopped there.",
 )
 @click.option(
+    "--start-at",
+    metavar="REF",
+    help="Where a branch begins that isn't there yet.  [default: empty; on lakeFS, at the head of "
+    "the repository's default branch]",
+)
+@click.option(
     "--resume",
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
     help="Go on from the last accepted task of a run: the named one, or the latest unfinished.",
 )
-@common_with(starts_slowly=True)
+@common_with(starts_slowly=True, on=True)
 def command(
     *,
     target: str | None,
@@ -58,6 +65,7 @@ def command(
     branch: str,
     directory: Path | None,
     from_head: bool,
+    start_at: str | None,
     resume: str | None,
     speaker: Speaker,
     settings: Settings,
@@ -66,11 +74,15 @@ def command(
 
     Ctrl-C pauses the run, with nothing half done; --resume goes on. A run that was killed can be
     resumed the same way.
+
+    With --on lakefs the tasks still run on this machine, and their workspaces live in lakeFS. It
+    runs only on branches that it made itself: others may have runs this machine knows nothing of.
+    A missing repository is made if PERAGO_LAKEFS_STORAGE_NAMESPACE says where.
     """
-    if resume is not None and (params or directory or from_head or repository):
+    if resume is not None and (params or directory or from_head or repository or start_at):
         raise click.UsageError(
             "--resume goes on with the run as it was started: "
-            "leave out --param, --from, --from-head and --repository."
+            "leave out --param, --from, --from-head, --start-at and --repository."
         )
     with meanwhile(STARTING):
         from perago.cli.live import watching
@@ -92,13 +104,14 @@ def command(
                 branch=branch,
                 directory=directory,
                 from_head=from_head,
+                start_at=start_at,
             )
         else:
             raise click.UsageError("Name a pipeline to run (module:pipeline), or use --resume.")
 
     with watching(queue.get(run_id)) as watcher:
         record = run_pipeline(settings, run_id, watcher, resume=resume is not None)
-    speaker.say(as_json(record), lambda: summary(record, home_to_name()))
+    speaker.say(as_json(record), lambda: summary(record, place_to_name()))
     return exit_code(record)
 
 
@@ -112,21 +125,41 @@ def _start(
     branch: str,
     directory: Path | None,
     from_head: bool,
+    start_at: str | None,
 ) -> str:
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
     from perago.declare.loading import load_pipeline
+    from perago.operations.own_branches import own_branches
     from perago.operations.starting import StartingPoint, start_run
-    from perago.wiring import open_store
+    from perago.wiring import branch_to_start_from, open_store
 
     pipeline = load_pipeline(target)
     plan = pipeline.plan(parse_params(params))
-    point = StartingPoint(
-        repository or repository_name(pipeline.name), branch, directory, from_head
-    )
+    own = own_branches(settings)
     store = for_this_command(open_store(settings))
+    name = repository or repository_name(pipeline.name)
+    if start_at is not None:
+        start_at = _start_of_new_branch(store, name, branch, start_at)
+    elif any(step.uses_workspace for step in plan.steps):
+        start_at = branch_to_start_from(store, name)
+    point = StartingPoint(name, branch, directory, from_head, start_at)
     with transferring("import") if directory else nullcontext() as progress:
-        return start_run(queue, store, plan, point, progress)
+        return start_run(queue, store, plan, point, progress, own=own)
+
+
+def _start_of_new_branch(store: Store, repository: str, branch: str, ref: str) -> str:
+    """The commit that REF means. Raises RuntimeConfigError if the branch has begun already."""
+    from perago.errors import BranchNotFoundError, RuntimeConfigError
+
+    start = resolve_commit(store, repository, ref)
+    with suppress(BranchNotFoundError):
+        head = store.head(repository, branch)
+        raise RuntimeConfigError(
+            f"--start-at {ref}: branch {branch!r} of {repository!r} is there already, at {head.id}",
+            fix="leave it out to go on from there, or name a new branch: --branch NAME",
+        )
+    return start.id
 
 
 def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.run import RunStatus
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
@@ -55,8 +55,8 @@ def as_json(record: RunRecord) -> dict[str, object]:
     }
 
 
-def summary(record: RunRecord, home: Path | None) -> RenderableType:
-    """Every attempt, how the run ended, and the way on; ``home`` as for :func:`way_on`."""
+def summary(record: RunRecord, place: Sequence[str]) -> RenderableType:
+    """Every attempt, how the run ended, and the way on; ``place`` as for :func:`way_on`."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -68,7 +68,7 @@ def summary(record: RunRecord, home: Path | None) -> RenderableType:
     lines.append(Text.assemble(("run ", "dim"), record.id, "  ", (record.status, style)))
     if record.reason and not _says_the_table(record, record.reason):
         lines.append(Padding(Text(record.reason), _INDENTED))
-    if further := way_on(record, home):
+    if further := way_on(record, place):
         # Left to the terminal to break, so that the command can be copied in one piece.
         lines.append(Text(f"  {further}", style="bold", no_wrap=True, overflow="ignore"))
     return Group(*lines)
@@ -79,24 +79,24 @@ def _says_the_table(record: RunRecord, reason: str) -> bool:
     return last is not None and reason.endswith(last)
 
 
-def way_on(record: RunRecord, home: Path | None = None) -> str | None:
+def way_on(record: RunRecord, place: Sequence[str] = ()) -> str | None:
     """What a person does next, with the whole command; None if there is nothing left to do.
 
-    ``home`` is what had to be said on the command line to find this run's home, and has to again.
+    ``place`` is what had to be said on the command line to find this run, and has to again.
     """
     if record.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
         return None
     last = record.attempts[-1]
     if last.status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
-        command = _start_again(record, home)
+        command = _start_again(record, place)
         return f"a retry can't help: mend the input, then start again: {command}"
     if (last.reason or "").partition(":")[0] in _BRANCH_ELSEWHERE:
-        command = _start_again(record, home)
-        return f"a retry can't help: look at `perago history`, then go on from there: {command}"
-    return f"go on with: {_command('--resume', record.id, home=home)}"
+        command, look = _start_again(record, place), shlex.join(["perago", "history", *place])
+        return f"a retry can't help: look at `{look}`, then go on from there: {command}"
+    return f"go on with: {_command('--resume', record.id, *place)}"
 
 
-def _start_again(record: RunRecord, home: Path | None) -> str:
+def _start_again(record: RunRecord, place: Sequence[str]) -> str:
     from perago.cli.refs import DEFAULT_BRANCH, repository_name
 
     words = [record.plan.target]
@@ -106,8 +106,8 @@ def _start_again(record: RunRecord, home: Path | None) -> str:
             words += ["--repository", workspace.repository]
         if workspace.branch != DEFAULT_BRANCH:
             words += ["--branch", workspace.branch]
-    return _command(*words, home=home)
+    return _command(*words, *place)
 
 
-def _command(*words: str, home: Path | None) -> str:
-    return shlex.join(["perago", "run", *words, *(["--home", str(home)] if home else [])])
+def _command(*words: str) -> str:
+    return shlex.join(["perago", "run", *words])

@@ -32,7 +32,8 @@ def read_events(logs: Path) -> Iterator[dict[str, Any]]:
                 event = json.loads(line)
             except ValueError:
                 continue
-            yield event
+            if isinstance(event, dict):
+                yield event
 
 
 def log_documents(logs: Path, record: RunRecord) -> list[dict[str, object]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with, place_to_name
 from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list."
 )
 @click.option("--logs", is_flag=True, help="With RUN: its steps, and what its tasks printed.")
-@common
+@common_with(on=True)
 def command(
     *, run: str | None, limit: int, logs: bool, speaker: Speaker, settings: Settings
 ) -> None:
@@ -202,4 +203,5 @@ def _is_abandoned(run: dict[str, object]) -> bool:
 
 def _no_runner(run: dict[str, object]) -> str:
     name = str(run["id"])[:RUN_LENGTH]
-    return f"run {name} has no runner: resume with `perago run --resume {name}`"
+    resume = shlex.join(["perago", "run", "--resume", name, *place_to_name()])
+    return f"run {name} has no runner: resume with `{resume}`"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import count, size
-from perago.errors import PeragoError
+from perago.errors import PeragoError, RuntimeConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@common
+@common_with(on=True)
 def command(*, speaker: Speaker, settings: Settings) -> int:
     """Follow every chain from branch to bytes and re-hash all of it. Exit code 1 for any damage.
+
+    Of the embedded store only: lakeFS looks after its own bytes.
 
     \b
     JSON: {"clean": bool, "branches", "commits", "trees", "ranges", "objects", "bytes",
@@ -34,9 +36,15 @@ def command(*, speaker: Speaker, settings: Settings) -> int:
 
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
-    from perago.wiring import open_store
+    from perago.wiring import open_embedded
 
-    store = for_this_command(open_store(settings))
+    if settings.store == "lakefs":
+        raise RuntimeConfigError(
+            "there is nothing to verify on lakeFS: it keeps its own bytes, and Perago checks every "
+            "object that it fetches from there",
+            fix="`perago verify --on embedded` verifies the embedded store of this home",
+        )
+    store = for_this_command(open_embedded(settings))
     with transferring("verify") as progress:
         report = store.verify(progress)
     affected = _affected(store, {finding.id for finding in report.findings})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from perago import (
+    PublishBudget,
     RetryPolicy,
     TaskControls,
     WorkspaceSpec,
@@ -26,7 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWNER = "data@example.com"
-QUICK_RETRY = TaskControls(retry=RetryPolicy(count=3, delay_seconds=1))
+QUICK_RETRY = TaskControls(
+    retry=RetryPolicy(count=3, delay_seconds=1),
+    # Small data: a merge that takes longer than this is lost, and nobody waits for it.
+    publish_budget=PublishBudget(
+        observed_merge_p99_seconds=1,
+        safety_margin_seconds=2,
+        lakefs_merge_timeout_seconds=5,
+        conductor_completion_timeout_seconds=5,
+        worker_shutdown_grace_seconds=10,
+        heartbeat_interval_seconds=30,
+    ),
+)
 _WORDS = ("amber", "blue", "cedar", "dawn", "ember", "fern", "gold", "harbour", "iris", "jade")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _EVENTS_PER_FILE = 5_000

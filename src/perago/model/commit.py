@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 ACTIONS_PREFIX = "_lakefs_actions/"
 """Where a repository keeps its server-side hooks; never part of a workspace."""
 
+EXPECTED_HEAD_KEY = "perago.expected_head"
+"""Metadata by which a merge says which head it was made for; the server's fence goes by it."""
+
 IMPORT_KEY = "perago.import"
 """Metadata of a commit that a person made by importing files, and of no other."""
 

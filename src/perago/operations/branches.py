@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from perago.ports.store import Store
 
 
-def head_or_new(store: Store, repository: str, branch: str) -> Commit:
-    """The branch's head; a missing repository or branch is made, and starts empty."""
+def head_or_new(
+    store: Store, repository: str, branch: str, *, start_at: str | None = None
+) -> Commit:
+    """The branch's head; a missing repository is made, a missing branch begins at ``start_at``.
+
+    Without that it begins empty.
+    """
     try:
         return store.head(repository, branch)
     except RepositoryNotFoundError:
@@ -28,8 +33,15 @@ def head_or_new(store: Store, repository: str, branch: str) -> Commit:
             store.create_repository(repository, default_branch=branch)
     except BranchNotFoundError:
         with suppress(BranchExistsError):
-            store.create_branch(repository, branch, _root_of(store, repository))
-    return head_or_new(store, repository, branch)
+            create_branch(store, repository, branch, start_at)
+    return head_or_new(store, repository, branch, start_at=start_at)
+
+
+def create_branch(store: Store, repository: str, branch: str, start_at: str | None) -> str:
+    """Make it at a ref, or empty; the commit it begins at. Raises BranchExistsError."""
+    at = store.get_commit(repository, start_at).id if start_at else _root_of(store, repository)
+    store.create_branch(repository, branch, at)
+    return at
 
 
 def _root_of(store: Store, repository: str) -> str:

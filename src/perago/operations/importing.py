@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from perago.errors import (
-    RuntimeConfigError,
-    StoreError,
-    UnsupportedFileError,
-    WrongLandingError,
-)
-from perago.model.attempt import STAGING_PREFIX, new_execution_id
+from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.changes import ChangeSet
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.keys import key_prefix, problem_with
 from perago.operations.branches import head_or_new
+from perago.operations.committing import HandMade
 from perago.wiring import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from perago.model.commit import Commit
@@ -36,47 +30,27 @@ def import_directory(
     message: str | None = None,
     progress: Progress | None = None,
     before_publishing: Callable[[], None] | None = None,
+    start_at: str | None = None,
 ) -> Commit | None:
     """Make what the branch has below ``prefix`` equal to the directory's files.
 
     Returns the one commit that does it, whose only parent is the head that was found; None if the
     content is the same already, and then nothing is committed. Bytes the store has aren't moved.
     A missing repository or branch is made, once the directory has proved fit to be stored.
-    ``before_publishing`` may raise to stop it at the last moment.
+    Such a branch begins at the ref ``start_at``, or empty. Otherwise as :meth:`HandMade.commit`.
 
-    Raises UnsupportedFileError or UnsafeKeyError for what can't be stored, HeadMovedError if
-    somebody else wrote to the branch meanwhile; either way the branch is as it was.
+    Raises UnsupportedFileError or UnsafeKeyError for what can't be stored; the branch is then as
+    it was.
     """
     start = key_prefix(checked_prefix(prefix))
     files = _scan(directory, prefix)
-    head = head_or_new(store, repository, branch)
+    head = head_or_new(store, repository, branch, start_at=start_at)
     changes = _differences(store, repository, head, start, files)
     if not changes:
         return None
-    with _staging_branch(store, repository, head.id) as staging:
-        store.upload(repository, staging, changes.uploads, progress)
-        store.delete_objects(repository, staging, changes.deletes)
-        if not store.uncommitted(repository, staging, limit=1):
-            return None
-        words = message or f"import of {directory.resolve().name or 'a directory'}"
-        metadata = {IMPORT_KEY: staging.rpartition("-")[2], "perago.input_ref": head.id}
-        staged = store.commit(repository, staging, message=words, metadata=metadata)
-        if before_publishing is not None:
-            before_publishing()
-        published = store.merge(
-            repository,
-            staged.id,
-            branch,
-            expected_head=head.id if store.atomicity(repository, head.id).cas_merge else None,
-            message=words,
-            metadata=metadata,
-        )
-    if not published.is_only_child_of(head.id):
-        raise WrongLandingError(
-            f"the import landed as {published.id} on {published.parents}, not on {head.id}",
-            fix=f"look at `perago history {branch}`: somebody else wrote there at that moment",
-        )
-    return published
+    words = message or f"import of {directory.resolve().name or 'a directory'}"
+    made = HandMade(store, repository, branch, head, "import", IMPORT_KEY, words)
+    return made.commit(changes, progress=progress, before_publishing=before_publishing)
 
 
 def checked_prefix(prefix: str) -> str:
@@ -121,15 +95,3 @@ def _differences(
             del wanted[entry.key]
     deletes = tuple(key for key in superfluous if not key.startswith(ACTIONS_PREFIX))
     return ChangeSet(tuple(wanted.values()), deletes)
-
-
-@contextmanager
-def _staging_branch(store: Store, repository: str, at: str) -> Iterator[str]:
-    """A hidden branch that is gone afterwards; one left by a crash is found by `perago gc`."""
-    name = f"{STAGING_PREFIX}import-exec-{new_execution_id()}"
-    store.create_branch(repository, name, at, hidden=True)
-    try:
-        yield name
-    finally:
-        with suppress(StoreError):  # what was published stands, and `perago gc` finds the branch
-            store.delete_branch(repository, name)

@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
     from perago.model.commit import Commit
     from perago.model.run import RunPlan, RunRecord
+    from perago.operations.own_branches import OwnBranches
     from perago.ports.runs import Runs
     from perago.ports.store import Progress, Store
 
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """Where a run begins: a branch, and what to do about its present state."""
+    """Where a run begins: a branch, and what to do about its present state.
+
+    ``start_at`` is the ref that the branch begins at if it has to be made; empty without.
+    """
 
     repository: str
     branch: str = "main"
     directory: Path | None = None
     from_head: bool = False
+    start_at: str | None = None
 
 
 def start_run(
@@ -36,16 +41,20 @@ def start_run(
     plan: RunPlan,
     point: StartingPoint,
     progress: Progress | None = None,
+    *,
+    own: OwnBranches | None = None,
 ) -> str:
     """Schedule a run from the branch's head, after importing ``directory`` if one is given.
 
-    A missing repository or branch is made. Raises PublishFenceError if the last run here ended
+    A missing repository or branch is made; with ``own``, only a branch of ours is run on, or
+    RuntimeConfigError raised. Raises PublishFenceError if the last run here ended
     without completing and something it doesn't account for is on the branch: going on from there
     takes a person's word, ``from_head``. Raises BranchBusyError if a run is active here.
     """
     if not any(step.uses_workspace for step in plan.steps):
         return queue.start(plan, None)
-    head = head_or_new(store, point.repository, point.branch)
+    prepare = own.head_or_new if own else head_or_new
+    head = prepare(store, point.repository, point.branch, start_at=point.start_at)
     # Before anything is imported; that nobody starts meanwhile, the queue itself sees to.
     assert_no_active_run(queue, point.repository, point.branch)
     last = queue.last_on(point.repository, point.branch)

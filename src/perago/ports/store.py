@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.changes import Download, Fetched, Upload
-    from perago.model.commit import Atomicity, Branch, Commit, Difference, ObjectEntry
+    from perago.model.commit import (
+        Atomicity,
+        Branch,
+        Commit,
+        Difference,
+        DifferenceKind,
+        ObjectEntry,
+    )
     from perago.model.outcome import Transfer
 
     Progress = Callable[[Transfer], None]
@@ -128,6 +135,12 @@ class Store(Protocol):
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[Difference]:
         """How two refs differ, in key order, at a cost in proportion to the difference."""
+        ...
+
+    def changed_keys(
+        self, repository: str, before: str, after: str, *, prefix: str = ""
+    ) -> Iterator[tuple[str, DifferenceKind]]:
+        """As :meth:`diff`, but without the objects: they may cost a request each."""
         ...
 
     # --- the three ways a branch moves -----------------------------------------------------------

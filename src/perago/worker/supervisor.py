@@ -243,7 +243,7 @@ class Supervisor:
                 fix="what it printed says why; `perago doctor` checks the installation",
             )
         if work is not None:
-            work.obituary = failed(_lost(work, death))
+            work.obituary = failed(_lost(work, death, self._settings.store))
             self._work = work
 
     def _report_death(self) -> None:
@@ -265,8 +265,9 @@ class Supervisor:
         self._watcher.attempt_ended(work.attempt, receipt.status, reason)
 
 
-def _lost(work: _Work, death: str) -> ExecutorLostError:
+def _lost(work: _Work, death: str, store: str) -> ExecutorLostError:
     during = f" during {work.step!r}" if work.step else ""
+    on = "" if store == "embedded" else f" --on {store}"
     hint = ""
     if work.step == "body" and "SIGKILL" in death:
         hint = " (out of memory?)"
@@ -274,5 +275,5 @@ def _lost(work: _Work, death: str) -> ExecutorLostError:
         hint = ": it may have published, and the retry sees to that"
     return ExecutorLostError(
         f"the process running {work.attempt.task_name} {death}{during}{hint}",
-        fix=f"`perago runs {work.attempt.workflow_instance_id} --logs` shows what it printed",
+        fix=f"`perago runs {work.attempt.workflow_instance_id} --logs{on}` shows what it printed",
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters.foundation import disk
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.adapters.embedded.store.schema import database_failure
+from perago.adapters.foundation import disk
 from perago.errors import (
     AnswerLostError,
     CorruptObjectError,

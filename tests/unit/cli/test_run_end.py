@@ -1,7 +1,5 @@
 """What a person is told to do after a run that stopped."""
 
-from pathlib import Path
-
 import pytest
 
 from perago.cli.run_end import way_on
@@ -65,7 +63,15 @@ def test_the_way_on_fits_how_the_run_ended(record, expected):
 
 
 @pytest.mark.parametrize(
-    ("record", "command"), [(ended(), RESUME), (ended(reason=FENCED), LOOK + AGAIN)]
+    ("record", "words"),
+    [
+        (ended(), RESUME),
+        (
+            ended(reason=FENCED),
+            LOOK.replace("history", "history --on lakefs --home 'my home'") + AGAIN,
+        ),
+    ],
 )
-def test_a_home_that_had_to_be_named_is_named_again(record, command):
-    assert way_on(record, Path("my home")) == f"{command} --home 'my home'"
+def test_a_place_that_had_to_be_named_is_named_again(record, words):
+    place = ("--on", "lakefs", "--home", "my home")
+    assert way_on(record, place) == f"{words} --on lakefs --home 'my home'"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from perago.errors import RuntimeConfigError
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 API_PATH = "/api/v1"
+
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,37 @@ class LakeFSAccess:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that the environment names for this server, if it does."""
+        """The proxy that the environment names for this server, if it does.
+
+        Raises RuntimeConfigError if what it names is no proxy that could be used.
+        """
         parts = urlsplit(self.endpoint)
         if proxy_bypass(parts.netloc):
             return None
         found = getproxies()
-        return found.get(parts.scheme) or found.get("all")
+        named = found.get(parts.scheme) or found.get("all")
+        return _usable_proxy(named, parts.scheme) if named else None
+
+    @property
+    def proxy_headers(self) -> dict[str, str]:
+        """What a proxy with a password is to be told; not all clients take it from the address."""
+        parts = urlsplit(self.proxy or "")
+        if not parts.username:
+            return {}
+        words = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return {"Proxy-Authorization": f"Basic {b64encode(words.encode()).decode()}"}
+
+
+def _usable_proxy(named: str, scheme: str) -> str:
+    url = named if "://" in named else f"http://{named}"
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]  # what stands before it may be a password
+    if parts.scheme in ("http", "https") and _HOST.fullmatch(host):
+        return url
+    raise RuntimeConfigError(
+        f"the proxy for {scheme} addresses, {parts.scheme}://{host}, can't be used",
+        fix=f"give {scheme.upper()}_PROXY as http://HOST:PORT, or name lakeFS's host in NO_PROXY",
+    )
 
 
 def plain_endpoint(url: str) -> str:

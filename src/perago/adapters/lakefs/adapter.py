@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.foundation.transfer import in_parallel
 from perago.adapters.lakefs.answers import Request
 from perago.adapters.lakefs.api import PAGE, Api
-from perago.adapters.lakefs.fence import EXPECTED_HEAD, FENCE_ACTION, FENCE_KEY, NO_COMMIT
+from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY, NO_COMMIT
 from perago.adapters.lakefs.gateway import Gateway
 from perago.errors import (
     BranchNotFoundError,
@@ -20,8 +20,16 @@ from perago.errors import (
     StoreError,
     StoreRefusedError,
 )
-from perago.model.attempt import STAGING_PREFIX
-from perago.model.commit import Atomicity, Branch, Commit, Difference, ObjectEntry
+from perago.model.attempt import STAGING_PREFIX, new_execution_id
+from perago.model.commit import (
+    EXPECTED_HEAD_KEY,
+    Atomicity,
+    Branch,
+    Commit,
+    Difference,
+    DifferenceKind,
+    ObjectEntry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,11 +91,23 @@ class LakeFSStore:
     def repositories(self) -> list[str]:
         pages = self._api.pages(
             Request("listing repositories"),
-            lambda client, after, timeouts: client.repositories_api.list_repositories(
-                after=after, amount=PAGE, _request_timeout=timeouts, _preload_content=False
+            lambda client, after, timeouts: (
+                client.repositories_api.list_repositories_with_http_info(
+                    after=after, amount=PAGE, _request_timeout=timeouts, _preload_content=False
+                )
             ),
         )
         return sorted(found["id"] for page in pages for found in page)
+
+    def default_branch(self, repository: str) -> str:
+        """Raises RepositoryNotFoundError."""
+        found = self._api.read(
+            Request(f"looking at repository {repository!r}", repository),
+            lambda client, timeouts: client.repositories_api.get_repository(
+                repository, _request_timeout=timeouts
+            ),
+        )
+        return str(found.default_branch)
 
     def get_commit(self, repository: str, ref: str) -> Commit:
         found = self._api.read(
@@ -102,7 +122,7 @@ class LakeFSStore:
         amount = PAGE if limit is None else min(limit, PAGE)
         pages = self._api.pages(
             Request(f"reading the history of {ref!r}", repository, ref=ref),
-            lambda client, after, timeouts: client.refs_api.log_commits(
+            lambda client, after, timeouts: client.refs_api.log_commits_with_http_info(
                 repository,
                 ref,
                 after=after,
@@ -152,7 +172,7 @@ class LakeFSStore:
     def branches(self, repository: str, *, prefix: str = "") -> Iterator[Branch]:
         pages = self._api.pages(
             Request(f"listing the branches of {repository!r}", repository),
-            lambda client, after, timeouts: client.branches_api.list_branches(
+            lambda client, after, timeouts: client.branches_api.list_branches_with_http_info(
                 repository,
                 prefix=prefix,
                 after=after,
@@ -191,7 +211,7 @@ class LakeFSStore:
     def list_objects(self, repository: str, ref: str, *, prefix: str = "") -> Iterator[ObjectEntry]:
         pages = self._api.pages(
             Request(f"listing objects at {ref!r}", repository, ref=ref),
-            lambda client, after, timeouts: client.objects_api.list_objects(
+            lambda client, after, timeouts: client.objects_api.list_objects_with_http_info(
                 repository,
                 ref,
                 prefix=prefix,
@@ -267,11 +287,28 @@ class LakeFSStore:
     ) -> Iterator[Difference]:
         """A branch stands for its head here: what is uncommitted is no part of a ref's history."""
         old, new = (self._commit_id(repository, ref) for ref in (before, after))
+
+        def sides(found: tuple[str, DifferenceKind]) -> Difference:
+            key, kind = found
+            was = None if kind is DifferenceKind.ADDED else self._stat(repository, old, key)
+            now = None if kind is DifferenceKind.REMOVED else self._stat(repository, new, key)
+            return Difference(key, was, now)
+
+        changed = self.changed_keys(repository, old, new, prefix=prefix)
+        while page := list(islice(changed, PAGE)):
+            yield from sorted(
+                in_parallel(page, sides, threads=_STAT_THREADS), key=lambda found: found.key
+            )
+
+    def changed_keys(
+        self, repository: str, before: str, after: str, *, prefix: str = ""
+    ) -> Iterator[tuple[str, DifferenceKind]]:
+        old, new = (self._commit_id(repository, ref) for ref in (before, after))
         if old == new:
             return
         pages = self._api.pages(
             Request(f"comparing {before!r} and {after!r}", repository, ref=after),
-            lambda client, offset, timeouts: client.refs_api.diff_refs(
+            lambda client, offset, timeouts: client.refs_api.diff_refs_with_http_info(
                 repository,
                 old,
                 new,
@@ -283,17 +320,9 @@ class LakeFSStore:
                 _preload_content=False,
             ),
         )
-
-        def sides(found: dict[str, Any]) -> Difference:
-            key, kind = found["path"], found["type"]
-            was = None if kind == "added" else self._stat(repository, old, key)
-            now = None if kind == "removed" else self._stat(repository, new, key)
-            return Difference(key, was, now)
-
         for page in pages:
-            yield from sorted(
-                in_parallel(page, sides, threads=_STAT_THREADS), key=lambda found: found.key
-            )
+            for found in page:
+                yield found["path"], DifferenceKind(found["type"])
 
     # --- the three ways a branch moves -----------------------------------------------------------
 
@@ -327,7 +356,7 @@ class LakeFSStore:
         expectation = {}
         if expected_head is not None:
             self._assert_conditional(repository, source)
-            expectation = {EXPECTED_HEAD: expected_head}
+            expectation = {EXPECTED_HEAD_KEY: expected_head}
         landed = self._merge(
             repository, source, branch, message, dict(metadata) | expectation, timeout=timeout
         )
@@ -360,7 +389,7 @@ class LakeFSStore:
         Tried on a hidden branch of its own, which is gone afterwards; nothing is remembered.
         Raises StoreError if the trial itself fails.
         """
-        branch = f"{STAGING_PREFIX}probe-exec-{secrets.token_hex(16)}"
+        branch = f"{STAGING_PREFIX}probe-exec-{new_execution_id()}"
         self.create_branch(repository, branch, ref, hidden=True)
         try:
             self._merge(
@@ -368,7 +397,7 @@ class LakeFSStore:
                 ref,
                 branch,
                 "perago fence probe",
-                {EXPECTED_HEAD: NO_COMMIT},
+                {EXPECTED_HEAD_KEY: NO_COMMIT},
                 allow_empty=True,
             )
         except HeadMovedError:

@@ -7,6 +7,7 @@ mutation was applied.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 from perago.errors import (
@@ -24,6 +25,8 @@ from perago.errors import (
 FENCE_REFUSAL = "perago fence:"
 """How the fence's own refusals begin, wherever the server puts them in its answer."""
 
+_INSUFFICIENT = "insufficient permissions"  # lakeFS says 401 to users that it knows, too
+_ACTION = re.compile(r"(?:not allowed|denied permission) to ([a-z]+:[A-Za-z]+)")
 _MESSAGE_LIMIT = 400
 _FIRST_SERVER_ERROR = 500
 _NOT_NOW = frozenset({408, 429})
@@ -58,12 +61,12 @@ def message_of(body: str | bytes | None) -> str:
 
 def refusal(status: int, message: str, request: Request) -> StoreError:
     """The error for a definite no."""
-    if status == 401:  # noqa: PLR2004 - HTTP's own numbers read best as they are
+    if status == 401 and _INSUFFICIENT not in message:  # noqa: PLR2004 - HTTP's own numbers read best
         return StoreAccessError(
             f"lakeFS doesn't accept these credentials ({request.doing})",
             fix="check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
         )
-    if status == 403:  # noqa: PLR2004
+    if status in (401, 403):
         return _forbidden(message, request)
     if status == 404:  # noqa: PLR2004
         return _not_found(message, request)
@@ -82,19 +85,21 @@ def _forbidden(message: str, request: Request) -> StoreError:
             fix="take the branch out of the repository's protection rules: replacing an abandoned "
             "commit needs a reset, which lakeFS never allows on a protected branch",
         )
+    action = _ACTION.search(message)
     return StoreAccessError(
         f"these credentials may not do this ({request.doing}): {message}",
-        fix="give the worker's user the permissions listed under 'least privilege' in the docs",
+        fix=f"allow {action[1] if action else 'it'} in the lakeFS policy of this key's user; "
+        "docs/how-to/secure-lakefs.md has the whole policy",
     )
 
 
 def _not_found(message: str, request: Request) -> StoreError:
-    if "repository" in message:
+    if "repository not found" in message:
         return RepositoryNotFoundError(
             f"lakeFS has no repository {request.repository!r}",
             fix="create it, or name one that exists",
         )
-    if "branch" in message or (request.branch and not request.ref):
+    if "branch not found" in message or (request.branch and not request.ref):
         return BranchNotFoundError(
             f"repository {request.repository!r} has no branch {request.branch!r}",
             fix="create it, or name one that exists",

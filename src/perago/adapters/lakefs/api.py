@@ -89,11 +89,7 @@ class Api:
         while True:
 
             def ask(client: Any, timeouts: tuple[float, float], after: str = after) -> Any:
-                response = call(client, after, timeouts)
-                try:
-                    return json.loads(response.data)
-                finally:
-                    response.release_conn()
+                return json.loads(call(client, after, timeouts).raw_data)
 
             page = self.read(request, ask)
             yield page["results"]
@@ -169,4 +165,5 @@ def _client_for(access: LakeFSAccess) -> Any:
     settings.connection_pool_maxsize = _CONNECTIONS
     settings.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
     settings.proxy = access.proxy
+    settings.proxy_headers = access.proxy_headers
     return LakeFSClient(settings)

@@ -7,12 +7,9 @@ It reads the action from the merge's *source*: it protects a merge only if it is
 from __future__ import annotations
 
 from perago.adapters.lakefs.answers import FENCE_REFUSAL
-from perago.model.commit import ACTIONS_PREFIX
+from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY
 
 FENCE_KEY = f"{ACTIONS_PREFIX}perago_fence.yaml"
-
-EXPECTED_HEAD = "perago.expected_head"
-"""The metadata by which a merge says which head it was made for."""
 
 NO_COMMIT = "0" * 64
 """An id that no commit has: a merge that expects it must be refused."""
@@ -30,9 +27,9 @@ hooks:
     properties:
       script: |
         local head = action.commit.parents[1]
-        local expected = action.commit.metadata["{EXPECTED_HEAD}"]
+        local expected = action.commit.metadata["{EXPECTED_HEAD_KEY}"]
         if expected == nil or expected == "" then
-          error("{FENCE_REFUSAL} the merge carries no {EXPECTED_HEAD}; the head is " .. head)
+          error("{FENCE_REFUSAL} the merge carries no {EXPECTED_HEAD_KEY}; the head is " .. head)
         end
         if expected ~= head then
           error("{FENCE_REFUSAL} the head is " .. head .. ", expected was " .. expected)

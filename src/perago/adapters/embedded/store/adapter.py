@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from perago.adapters.embedded.store.trees import BuiltTree, Entry
     from perago.adapters.embedded.store.verify import VerifyReport
     from perago.model.changes import Download, FetchedFile, Upload
-    from perago.model.commit import Branch, Commit
+    from perago.model.commit import Branch, Commit, DifferenceKind
     from perago.ports.clock import Clock
     from perago.ports.store import Progress
 
@@ -276,6 +276,12 @@ class EmbeddedStore:
             self._trees.tree(old.tree), self._trees.tree(new.tree), prefix, self._trees.load
         )
         return (Difference(key, _object_entry(was), _object_entry(now)) for key, was, now in steps)
+
+    def changed_keys(
+        self, repository: str, before: str, after: str, *, prefix: str = ""
+    ) -> Iterator[tuple[str, DifferenceKind]]:
+        found = self.diff(repository, before, after, prefix=prefix)
+        return ((difference.key, difference.kind) for difference in found)
 
     # --- the three ways a branch moves -----------------------------------------------------------
 

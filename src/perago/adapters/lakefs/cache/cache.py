@@ -1,0 +1,115 @@
+"""The cache as its user sees it: what it has is delivered, what is fetched is kept."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perago.adapters.lakefs.cache.delivery import Find, deliver_all
+from perago.adapters.lakefs.cache.filling import Filling
+from perago.adapters.lakefs.cache.index import Index
+from perago.adapters.lakefs.cache.packs import bytes_of, remove, remove_abandoned
+from perago.errors import PeragoError, StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from perago.adapters.foundation.transfer import Tally
+    from perago.adapters.lakefs.cache.index import Place
+    from perago.model.changes import Download, FetchedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    removed_bytes: int
+    kept_bytes: int
+
+
+class ObjectCache:
+    """Objects by where the store keeps them, their checksum and size; at most ``limit_bytes``.
+
+    For any number of threads and processes. Those that haven't been used for the longest time go
+    first. What is being fetched at the moment comes on top of the limit.
+    """
+
+    def __init__(self, directory: Path, *, limit_bytes: int) -> None:
+        self._directory = directory
+        self._packs = directory / "packs"
+        self._index = Index(directory / "index.db")
+        self._limit = limit_bytes
+        self._is_tidy = False
+
+    def close(self) -> None:
+        self._index.close()
+
+    def deliver(
+        self, wanted: Sequence[Download], tally: Tally
+    ) -> tuple[list[FetchedFile], Sequence[Download]]:
+        """Put what it has in place, verified; the files, and what is still wanted."""
+        finds = self._find(wanted)
+        if not finds:
+            return [], wanted
+        files = deliver_all(self._packs, finds, tally)
+        delivered = {file.key for file in files}
+        self._learn(finds, delivered)
+        return files, [one for one in wanted if one.entry.key not in delivered]
+
+    @contextmanager
+    def filling(self) -> Iterator[Filling]:
+        """For what is fetched from the store while the block lasts."""
+        self._tidy_once()
+        filling = Filling(self._packs, self._index, self._limit)
+        try:
+            yield filling
+        finally:
+            filling.end()
+
+    def trim(self, *, dry_run: bool = False) -> Trimmed:
+        """Cut it to its limit now, which may have been lowered, and see to what the dead left."""
+        before = bytes_of(self._packs)
+        with self._silently():
+            if dry_run:
+                going = bytes_of(self._packs, self._index.superfluous(self._limit))
+                return Trimmed(going, before - going)
+            if self._directory.exists():
+                remove(self._packs, self._index.make_room(self._limit))
+                remove_abandoned(self._packs, self._index.packs)
+        kept = bytes_of(self._packs)
+        return Trimmed(max(0, before - kept), kept)
+
+    def _find(self, wanted: Sequence[Download]) -> list[Find]:
+        places: list[Place | None] = []
+        with self._silently():
+            places = self._index.places([one.entry for one in wanted])
+        return [
+            Find(one, place)
+            for one, place in zip(wanted, places, strict=False)
+            if place is not None
+        ]
+
+    def _learn(self, finds: list[Find], delivered: set[str]) -> None:
+        """Remember what was of use, and forget what wasn't there."""
+        useless = [find for find in finds if find.download.entry.key not in delivered]
+        with self._silently():
+            self._index.touch({find.place.pack for find in finds})
+            if useless:
+                self._index.forget([find.download.entry for find in useless])
+
+    def _tidy_once(self) -> None:
+        if not self._is_tidy:
+            self._is_tidy = True
+            with self._silently():
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                remove_abandoned(self._packs, self._index.packs)
+
+    @contextmanager
+    def _silently(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreFormatError:
+            with suppress(OSError, PeragoError):
+                self._index.start_over()
+        except (OSError, PeragoError):
+            pass

@@ -1,0 +1,139 @@
+"""``perago fence``: make lakeFS itself refuse a merge onto a head it was not made for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from perago.cli.options import common_with
+from perago.cli.phrasing import COMMIT_LENGTH
+from perago.cli.refs import DEFAULT_BRANCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from perago.cli.options import Speaker
+    from perago.operations.fencing import Installation
+    from perago.settings import Settings
+
+_branch_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch."
+)
+
+
+@click.group()
+def command() -> None:
+    """A lakeFS repository's fence: an action that compares the head before every merge.
+
+    Where it is in force, publications have the level 'cas': lakeFS itself refuses a merge onto any
+    head but the one it was made for, and any merge that doesn't say which.
+    """
+
+
+@command.command(short_help="Put the fence on a branch, as a commit of its own.")
+@click.argument("repository")
+@_branch_option
+@common_with(store="lakefs")
+def install(*, repository: str, branch: str, speaker: Speaker, settings: Settings) -> None:
+    """Put the fence on a branch of REPOSITORY, as a commit that changes nothing else.
+
+    Branches made from it have it, too. What is there already is left as it is; another version is
+    replaced. Refused while an active run writes the branch. Merges made by other means have to
+    carry the metadata perago.expected_head from then on.
+
+    \b
+    JSON: {"repository", "branch", "outcome": "installed" | "replaced" | "present",
+      "commit": id | null if it was there, "head": id}
+    """
+    from rich.text import Text
+
+    from perago.cli.opening import for_this_command
+    from perago.operations.branches import assert_no_active_run
+    from perago.operations.fencing import install_fence
+    from perago.wiring import open_lakefs, open_queue
+
+    queue = for_this_command(open_queue(settings))
+    store = for_this_command(open_lakefs(settings))
+    assert_no_active_run(queue, repository, branch)
+    done = install_fence(
+        store,
+        repository,
+        branch,
+        before_publishing=lambda: assert_no_active_run(queue, repository, branch),
+    )
+    outcome = _outcome(done)
+    document = {
+        "repository": repository,
+        "branch": branch,
+        "outcome": outcome,
+        "commit": done.commit.id if done.commit else None,
+        "head": done.head.id,
+    }
+    words = {
+        "installed": "the fence is installed:",
+        "replaced": "another version of the fence was replaced:",
+        "present": "the fence was there already:",
+    }
+    speaker.say(
+        document,
+        lambda: Text(
+            f"{words[outcome]} {repository}/{branch} is at {done.head.id[:COMMIT_LENGTH]}; "
+            f"`perago fence probe {repository} --branch {branch}` proves that lakeFS enforces it"
+        ),
+    )
+
+
+def _outcome(done: Installation) -> str:
+    if done.commit is None:
+        return "present"
+    return "replaced" if done.replaced else "installed"
+
+
+@command.command(short_help="Prove that the server enforces the fence.")
+@click.argument("repository")
+@_branch_option
+@common_with(store="lakefs")
+def probe(*, repository: str, branch: str, speaker: Speaker, settings: Settings) -> int:
+    """Prove, by a merge that has to be refused, that the server enforces the fence on a branch.
+
+    The merge is tried on a hidden branch that is gone afterwards. Exit code 0 only if enforced.
+
+    \b
+    JSON: {"repository", "branch", "head": id, "enforced": bool,
+      "state": "enforced" | "switched off" | "different" | "missing"}
+    """
+    from rich.text import Text
+
+    from perago.cli.opening import for_this_command
+    from perago.operations.fencing import FenceState, probe_fence
+    from perago.wiring import open_lakefs
+
+    store = for_this_command(open_lakefs(settings))
+    head = store.head(repository, branch)
+    state = probe_fence(store, repository, head.id)
+    install_it = f"`perago fence install {repository} --branch {branch}`"
+    words = {
+        FenceState.ENFORCED: "enforced: lakeFS refused a merge that expected another head",
+        FenceState.SWITCHED_OFF: "installed, but this lakeFS doesn't run actions: set "
+        "actions.enabled in its configuration",
+        FenceState.DIFFERENT: f"there is another version of it, which doesn't count: {install_it}",
+        FenceState.MISSING: f"not installed: {install_it}",
+    }
+    enforced = state is FenceState.ENFORCED
+    document = {
+        "repository": repository,
+        "branch": branch,
+        "head": head.id,
+        "enforced": enforced,
+        "state": state.value,
+    }
+    speaker.say(
+        document,
+        lambda: Text(
+            f"the fence of {repository}/{branch}: {words[state]}",
+            style="green" if enforced else "red",
+        ),
+    )
+    return 0 if enforced else 1
