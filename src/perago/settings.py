@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     )
     lakefs_ca_file: Path | None = Field(
         default=None,
-        description="Certificates of the authorities to believe, instead of the machine's.",
+        description="Certificates of an authority of your own, to believe lakeFS by.",
     )
     lakefs_storage_namespace: str | None = Field(
         default=None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.testing.conformance.store import (
+from perago.testing.conformance.store import StoreConformance
+from perago.testing.conformance.store_updates import (
     CanonicalTrees,
     ConditionalUpdates,
-    StoreConformance,
     UnconditionalUpdates,
 )
 

@@ -11,9 +11,9 @@ from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.errors import StoreRefusedError
 from perago.stack import lakefs
 from perago.testing.conformance.bench import Bench
-from perago.testing.conformance.store import (
+from perago.testing.conformance.store import StoreConformance
+from perago.testing.conformance.store_updates import (
     ConditionalMerges,
-    StoreConformance,
     UnconditionalRelocations,
     UnconditionalUpdates,
 )

@@ -32,7 +32,7 @@ class Timeouts:
 class LakeFSAccess:
     """One set of credentials on one server. ``endpoint`` is its address without the API's path.
 
-    ``ca_file`` holds the certificates of the authorities to believe, instead of the machine's.
+    ``ca_file`` holds the certificates of an authority to believe, which the machine may not know.
     ``storage_namespace`` is where repositories made by us keep their objects, each in a folder of
     its name.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perago.adapters.foundation.transfer import in_parallel
 from perago.adapters.lakefs.answers import Request
 from perago.adapters.lakefs.api import PAGE, Api
-from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY, NO_COMMIT
+from perago.adapters.lakefs.fence import NO_COMMIT, Fences
 from perago.adapters.lakefs.gateway import Gateway
 from perago.errors import (
     BranchNotFoundError,
@@ -54,8 +54,7 @@ class LakeFSStore:
         self._api = Api(access)
         self._gateway = Gateway(access, cache)
         self._cache = cache
-        self._fenced: dict[tuple[str, str], bool] = {}
-        self._enforced: dict[str, bool] = {}
+        self._fences = Fences(self._read_small, self.probe_fence)
 
     def close(self) -> None:
         """Let go of its connections and of the cache."""
@@ -150,13 +149,8 @@ class LakeFSStore:
 
         A reset runs no action: it is never conditional.
         """
-        if not self._has_fence(repository, ref):
-            why = f"repository {repository!r} has no fence, or not this version's"
-        elif not self._is_enforced(repository, ref):
-            why = f"the fence is in repository {repository!r}, but the server doesn't run actions"
-        else:
-            return Atomicity(cas_merge=True, cas_relocate=False)
-        return Atomicity(cas_merge=False, cas_relocate=False, shortcoming=why)
+        shortcoming = self._fences.shortcoming(repository, ref)
+        return Atomicity(cas_merge=shortcoming is None, cas_relocate=False, shortcoming=shortcoming)
 
     # --- branches ------------------------------------------------------------------------------
 
@@ -409,25 +403,11 @@ class LakeFSStore:
 
     def _assert_conditional(self, repository: str, source: str) -> None:
         """Raises StoreRefusedError if nothing at the server would look at the expected head."""
-        if shortcoming := self.atomicity(repository, source).shortcoming:
+        if shortcoming := self._fences.shortcoming(repository, source):
             raise StoreRefusedError(
                 f"a merge can't depend on the branch's head: {shortcoming}",
                 fix=f"`perago fence install {repository}`",
             )
-
-    def _has_fence(self, repository: str, ref: str) -> bool:
-        if (repository, ref) not in self._fenced:
-            found = self._read_small(repository, ref, FENCE_KEY) == FENCE_ACTION
-            if not _COMMIT_ID.fullmatch(ref):  # only what can't change is worth remembering
-                return found
-            self._fenced[repository, ref] = found
-        return self._fenced[repository, ref]
-
-    def _is_enforced(self, repository: str, ref: str) -> bool:
-        """Asked once for each repository: a server doesn't switch its actions off in passing."""
-        if repository not in self._enforced:
-            self._enforced[repository] = self.probe_fence(repository, ref)
-        return self._enforced[repository]
 
     # --- single requests -------------------------------------------------------------------------
 

@@ -6,8 +6,20 @@ It reads the action from the merge's *source*: it protects a merge only if it is
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from perago.adapters.lakefs.answers import FENCE_REFUSAL
 from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    ReadObject = Callable[[str, str, str], bytes | None]
+    """The bytes of an object, by repository, ref and key; None if it isn't there."""
+
+    Probe = Callable[[str, str], bool]
+    """Whether the server refuses a wrong merge of this ref of a repository."""
 
 FENCE_KEY = f"{ACTIONS_PREFIX}perago_fence.yaml"
 
@@ -35,3 +47,40 @@ hooks:
           error("{FENCE_REFUSAL} the head is " .. head .. ", expected was " .. expected)
         end
 """.encode()
+
+_REMEMBERED = 1000
+_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
+
+
+class Fences:
+    """What is known of the fences of a server's repositories, so that it isn't asked each time."""
+
+    def __init__(self, read: ReadObject, probe: Probe) -> None:
+        self._read = read
+        self._probe = probe
+        self._present: dict[tuple[str, str], bool] = {}
+        self._enforced: set[str] = set()
+
+    def shortcoming(self, repository: str, ref: str) -> str | None:
+        """Why a merge of ``ref`` isn't fenced by the server; None if it is."""
+        if not self._is_present(repository, ref):
+            return f"repository {repository!r} has no fence, or not this version's"
+        if not self._is_enforced(repository, ref):
+            return f"the fence is in repository {repository!r}, but the server doesn't run actions"
+        return None
+
+    def _is_present(self, repository: str, ref: str) -> bool:
+        if (repository, ref) not in self._present:
+            found = self._read(repository, ref, FENCE_KEY) == FENCE_ACTION
+            if not _COMMIT_ID.fullmatch(ref):  # only what can't change is worth remembering
+                return found
+            if len(self._present) >= _REMEMBERED:
+                self._present.clear()
+            self._present[repository, ref] = found
+        return self._present[repository, ref]
+
+    def _is_enforced(self, repository: str, ref: str) -> bool:
+        """A yes is remembered: a server doesn't switch its actions off in passing."""
+        if repository not in self._enforced and self._probe(repository, ref):
+            self._enforced.add(repository)
+        return repository in self._enforced

@@ -60,6 +60,9 @@ class Bench:
             metadata={"conformance": uuid.uuid4().hex},
         )
 
+    def relocate(self, to: str, *, expected_head: str | None = None) -> None:
+        self.store.relocate(self.repository, "main", to, expected_head=expected_head)
+
     @property
     def head(self) -> Commit:
         return self.store.head(self.repository, "main")
