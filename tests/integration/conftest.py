@@ -5,8 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import trustme
 from auth_service import EVERYTHING, AuthService, User
 
+from perago.adapters.lakefs import api, persistence
 from perago.stack import lakefs
 
 
@@ -35,6 +37,28 @@ def lakefs_server(lakefs_binaries, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def _mortal_server(lakefs_binaries, tmp_path_factory):
+    with lakefs.start(tmp_path_factory.mktemp("mortal")) as server:
+        yield server
+
+
+@pytest.fixture
+def mortal_server(_mortal_server):
+    """One that a test may kill, restart or fill the disk of."""
+    if not _mortal_server.is_running:
+        _mortal_server.restart()
+    return _mortal_server
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Nobody waits long for a server that won't come back before the attempt has ended."""
+    for module in (api, persistence):
+        monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture(scope="session")
 def policed(lakefs_binaries, tmp_path_factory):
     """A server that enforces policies, its admin, and a worker whose policy a test sets."""
     admin = User("admin", "ADMINADMINADMINADMIN", "the-secret-of-the-admin", [EVERYTHING])
@@ -44,3 +68,24 @@ def policed(lakefs_binaries, tmp_path_factory):
         lakefs.start(tmp_path_factory.mktemp("policed"), config=service.config) as server,
     ):
         yield SimpleNamespace(server=server, admin=admin, worker=worker)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """A certificate authority that no machine knows: ca.pem; cert.pem and key.pem of 127.0.0.1."""
+    directory = tmp_path_factory.mktemp("authority")
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    server.private_key_pem.write_to_path(directory / "key.pem")
+    (directory / "cert.pem").write_bytes(b"".join(pem.bytes() for pem in server.cert_chain_pems))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tls_server(lakefs_binaries, authority, tmp_path_factory):
+    """A server that speaks TLS, with that authority's certificate."""
+    tls = {"enabled": True, "cert_file": str(authority / "cert.pem")}
+    config = {"tls": tls | {"key_file": str(authority / "key.pem")}}
+    with lakefs.start(tmp_path_factory.mktemp("tls"), config=config) as server:
+        yield server

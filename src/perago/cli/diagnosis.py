@@ -37,7 +37,7 @@ class Finding:
 
 
 def diagnose(settings: Settings) -> Iterator[Finding]:
-    """Look at everything, in an order in which an early failure explains later ones."""
+    """Look at this machine, in an order in which an early failure explains later ones."""
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _home,
@@ -45,7 +45,7 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
         _disk,
         _filesystem,
         _sqlite,
-        _store,
+        *((_store,) if settings.store == "embedded" else ()),
         _runs,
         _leftovers,
         _failpoints,
@@ -70,7 +70,7 @@ def _python(_settings: Settings) -> Iterator[Finding]:
 
 def _home(settings: Settings) -> Iterator[Finding]:
     home = settings.home.absolute()
-    if problem := _problem_writing(home):
+    if problem := problem_writing(home):
         fix = "name a directory this user can write: --home, or PERAGO_HOME"
         yield Finding("home", "fail", f"{home}: {problem}", fix)
     else:
@@ -78,14 +78,15 @@ def _home(settings: Settings) -> Iterator[Finding]:
 
 
 def _attempts(settings: Settings) -> Iterator[Finding]:
-    if problem := _problem_writing(settings.attempts):
+    if problem := problem_writing(settings.attempts):
         fix = "point PERAGO_WORKSPACE_ROOT at a directory this user can write"
         yield Finding("attempts", "fail", f"{settings.attempts}: {problem}", fix)
     else:
         yield Finding("attempts", "ok", str(settings.attempts))
 
 
-def _problem_writing(directory: Path) -> str | None:
+def problem_writing(directory: Path) -> str | None:
+    """What keeps this user from making files there; None if nothing does."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".perago-doctor-"):
@@ -155,9 +156,9 @@ def _sqlite(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     from perago.cli.opening import for_this_command
-    from perago.wiring import open_store
+    from perago.wiring import open_embedded
 
-    store = for_this_command(open_store(settings))
+    store = for_this_command(open_embedded(settings))
     repositories = store.repositories()
     branches = 0
     for repository in repositories:

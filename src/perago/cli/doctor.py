@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import count
+from perago.cli.refs import DEFAULT_BRANCH
+from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,17 +21,38 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@common
-def command(*, speaker: Speaker, settings: Settings) -> int:
+@click.option("--repository", "-r", help="With --on lakefs: try what a worker does, on it.")
+@click.option(
+    "--branch",
+    default=DEFAULT_BRANCH,
+    show_default=True,
+    help="With --repository: the branch that would be published to. It isn't touched.",
+)
+@common_with(on=True)
+def command(*, repository: str | None, branch: str, speaker: Speaker, settings: Settings) -> int:
     """Look at Python, disks, locks, store, queue and settings. Exit code 1 if anything fails.
+
+    With --on lakefs also at the way there, the clock and the key; and with --repository at the
+    branch, the permissions and the fence. What a worker does is tried on two hidden branches, which
+    are removed again.
 
     \b
     JSON: {"ok": bool, "checks": [{name, verdict: "ok" | "warn" | "fail", detail, fix}],
-      "settings": [{name, value, source: "command line" | "environment" | ".env" | "default"}]}
+      "settings": [{name, value,
+        source: "command line" | "environment" | ".env" | "stack" | "default"}]}
     """
     from perago.cli.diagnosis import diagnose
 
     findings = list(diagnose(settings))
+    if settings.store == "lakefs":
+        from perago.cli.lakefs_diagnosis import diagnose_lakefs
+
+        findings += diagnose_lakefs(settings, repository, branch)
+    elif repository is not None:
+        raise RuntimeConfigError(
+            f"--repository {repository}: there is nothing to try in the embedded store",
+            fix="leave it out, or say `--on lakefs`",
+        )
     in_force = settings_in_force(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
     document = {
@@ -45,27 +68,38 @@ def settings_in_force(settings: Settings) -> list[dict[str, str]]:
     """Each setting with its value and where it comes from; a secret shows as asterisks."""
     from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
+    from perago.settings import STACK_SETTINGS, variable_of
+
     kind = type(settings)
-    environment, dotenv = EnvSettingsSource(kind)(), DotEnvSettingsSource(kind)()
+    stack = DotEnvSettingsSource(kind, env_file=settings.stack / STACK_SETTINGS)
+    sources = {
+        "environment": EnvSettingsSource(kind)(),
+        ".env": DotEnvSettingsSource(kind)(),
+        "stack": stack(),
+    }
     listed = []
     for name in kind.model_fields:
-        value = getattr(settings, name)
-        if name not in settings.model_fields_set:
-            source = "default"
-        elif name in environment and _is_from(settings, name, environment):
-            source = "environment"
-        elif name in dotenv and _is_from(settings, name, dotenv):
-            source = ".env"
-        else:
-            source = "command line"
-        shown = "" if value is None else str(value)
-        listed.append({"name": f"PERAGO_{name.upper()}", "value": shown, "source": source})
+        variable, value = variable_of(name), getattr(settings, name)
+        source = "default"
+        if name in settings.model_fields_set:
+            # A source lists a setting by its variable where that has a name of its own.
+            said = {place: found.get(variable, found.get(name)) for place, found in sources.items()}
+            source = next(
+                (place for place, text in said.items() if text == _plain(value)), "command line"
+            )
+        listed.append({"name": variable, "value": _shown(value), "source": source})
     return listed
 
 
-def _is_from(settings: Settings, name: str, source: dict[str, object]) -> bool:
-    """Whether a source's raw text is what the setting was read from."""
-    return str(source[name]) == str(getattr(settings, name))
+def _plain(value: object) -> str:
+    """A setting as the text that it is read from."""
+    from pydantic import SecretStr
+
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _layout(findings: list[Finding], in_force: list[dict[str, str]], failed: int) -> RenderableType:
