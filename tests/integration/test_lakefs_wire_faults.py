@@ -357,6 +357,35 @@ def test_a_large_file_is_uploaded_whatever_happens_on_the_way_once(
     assert bench.content("main")["new"] == data
 
 
+OPAQUE = (
+    b'<?xml version="1.0" encoding="UTF-8"?><CompleteMultipartUploadResult>'
+    b"<Location>x</Location><Bucket>x</Bucket><Key>x</Key><ETag>&quot;encrypted-3&quot;</ETag>"
+    b"</CompleteMultipartUploadResult>"
+)
+
+
+def test_a_large_file_whose_etag_tells_nothing_is_compared_part_by_part(bench, store, wire):
+    data = uuid.uuid4().bytes * (MIB // 16) * 20
+    wire.on(answer_after_applying(200, OPAQUE), method="POST", path="uploadId=")
+    store.upload(bench.repository, "main", [bench.upload_of("new", data)])
+    assert wire.counts(method="GET", path="/new$") == 3
+    assert wire.counts(method="POST", path="uploadId=") == 1
+    assert bench.content("main")["new"] == data
+
+
+def test_a_large_file_that_arrived_with_other_bytes_is_sent_again(bench, store, wire):
+    data = uuid.uuid4().bytes * (MIB // 16) * 20
+    wire.on(answer_after_applying(200, OPAQUE), method="POST", path="uploadId=")
+    wire.on(
+        answer(206, bytes(8 * MIB), {"Content-Range": f"bytes 0-{8 * MIB - 1}/{20 * MIB}"}),
+        method="GET",
+        path="/new$",
+    )
+    store.upload(bench.repository, "main", [bench.upload_of("new", data)])
+    assert wire.counts(method="POST", path="uploadId=") == 2
+    assert bench.content("main")["new"] == data
+
+
 def test_a_part_cut_half_way_is_sent_again(bench, store, wire):
     data = uuid.uuid4().bytes * (MIB // 16) * 20
     wire.on(cut_request(MIB), method="PUT", path="partNumber=1")
