@@ -18,7 +18,6 @@ import pytest
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import Commit
 from perago.model.run import RunRecord
-from perago.model.workspace import WorkspaceRef
 from perago.settings import Settings
 from perago.wiring import open_queue, open_store
 
@@ -197,9 +196,6 @@ class Project:
         assert self.store.uncommitted(repository, "main") == []
         report = self.store.verify()
         assert report.clean, report
-
-    def workspace(self, ref: str, repository: str = REPOSITORY) -> WorkspaceRef:
-        return WorkspaceRef(repository=repository, branch="main", ref_type="commit", ref=ref)
 
 
 def _bytes_of(path: Path) -> bytes:
