@@ -18,7 +18,6 @@ from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
 from perago.ports.failpoints import NoFailpoints
 from perago.ports.journal import SilentJournal
-from perago.settings import SERVER_FIELDS, variable_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,30 +61,36 @@ def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
 
 def lakefs_access(settings: Settings) -> LakeFSAccess:
     """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.lakefs.access import LakeFSAccess, plain_endpoint
+    from perago.adapters.lakefs.access import LakeFSAccess
 
-    missing = [
-        variable_of(name) for name in sorted(SERVER_FIELDS) if getattr(settings, name) is None
-    ]
-    endpoint, key = settings.lakefs_endpoint, settings.lakefs_access_key_id
-    secret = settings.lakefs_secret_access_key
-    if endpoint is None or key is None or secret is None:
-        raise RuntimeConfigError(
-            f"no lakeFS is set up: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
-            "set",
-            fix="set them in the environment or in .env, or start one here with `perago stack up`",
-        )
-    if settings.lakefs_ca_file is not None and not settings.lakefs_ca_file.is_file():
-        raise RuntimeConfigError(
-            f"PERAGO_LAKEFS_CA_FILE={settings.lakefs_ca_file}: there is no such file",
-            fix="name the file with the authority's certificate, in PEM form",
-        )
+    address, key, secret = settings.lakefs_login
+    if settings.lakefs_ca_file is not None:
+        _assert_certificates(settings.lakefs_ca_file)
     return LakeFSAccess(
-        plain_endpoint(endpoint),
+        address,
         key,
         secret.get_secret_value(),
         ca_file=settings.lakefs_ca_file,
         storage_namespace=settings.lakefs_storage_namespace,
+    )
+
+
+def _assert_certificates(file: Path) -> None:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=file)
+    except FileNotFoundError:
+        problem = "there is no such file"
+    except ssl.SSLError:
+        problem = "there is no certificate in it"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    else:
+        return
+    raise RuntimeConfigError(
+        f"PERAGO_LAKEFS_CA_FILE={file}: {problem}",
+        fix="name the file with the authority's certificate, in PEM form",
     )
 
 
@@ -109,9 +114,8 @@ def fence_file() -> tuple[str, bytes]:
 
 
 def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
-    """Each store has its own: a repository may have the same name in both."""
-    name = "lakefs-queue.db" if settings.store == "lakefs" else "queue.db"
-    return EmbeddedQueue(settings.home.absolute() / name, clock=SystemClock(), only_run=only_run)
+    """Each store has its own. On lakeFS this raises as :func:`lakefs_access` does."""
+    return EmbeddedQueue(settings.queue, clock=SystemClock(), only_run=only_run)
 
 
 def system_clock() -> SystemClock:
@@ -145,6 +149,7 @@ def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime
         clock=SystemClock(),
         journal=journal or SilentJournal(),
         workspace_root=settings.attempts,
+        store_name=settings.store,
         fence=settings.publish_fence,
         replace=settings.replace,
         failpoints=_failpoints(settings.failpoints),

@@ -63,7 +63,7 @@ class Workplace:
             repository=self.repository, branch="main", ref_type="commit", ref=self.input
         )
         self.queue.start(one_attempt.matrix.plan({}), workspace)
-        self._server, self._level = server, level
+        self._bench, self._server, self._level = bench, server, level
         self._process = None
 
     @property
@@ -73,6 +73,10 @@ class Workplace:
     @property
     def history(self):
         return [commit.id for commit in self.store.history(self.repository, "main")]
+
+    def abandon(self):
+        """Leave a commit on the branch that no task was accepted with."""
+        return self._bench.commit("main", {"data/abandoned": b"?"}).id
 
     def stop_worker_at(self, failpoint):
         """Start a worker that takes the attempt, and wait until it has stopped there."""
@@ -95,7 +99,7 @@ class Workplace:
     def retry(self):
         """The next attempt, made right here by a clock that has the first one's lease run out."""
         lease = one_attempt.work.controls.timeout.response_seconds
-        (path,) = self.settings.home.glob("*queue.db")
+        (path,) = self.settings.home.rglob("*queue.db")
         queue = EmbeddedQueue(path, clock=ManualClock(time.time() + lease + 1))
         runtime = Runtime(
             store=self.store,
@@ -170,4 +174,21 @@ def test_without_the_fence_a_merge_it_had_decided_on_lands_but_is_no_success(wor
 
     assert workplace.continue_worker().startswith("wrong_landing: the merge landed as ")
     assert workplace.history[1:3] == [outcome.published.ref, workplace.input]
+    workplace.assert_cleaned_up()
+
+
+@pytest.mark.parametrize("failpoint", ["publish.head_read", "publish.decided"])
+@pytest.mark.parametrize("workplace", ["cas", "soft"], indirect=True)
+def test_a_reset_it_had_decided_on_does_not_take_back_what_was_accepted_since(workplace, failpoint):
+    abandoned = workplace.abandon()
+    workplace.stop_worker_at(failpoint)
+    outcome = workplace.retry()
+    assert outcome.accepted
+    assert (outcome.published.path, outcome.published.replaced) == (
+        PublishPath.REPLACED,
+        abandoned,
+    )
+
+    assert workplace.continue_worker().startswith("publish_fence: ")
+    assert workplace.history[:2] == [outcome.published.ref, workplace.input]
     workplace.assert_cleaned_up()

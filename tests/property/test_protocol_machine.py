@@ -36,6 +36,7 @@ WINDOWS = (
     "fence2.passed",
     "publish.head_read",
     "publish.decided",
+    "publish.cleared",
     "publish.sent",
     "report.ready",
     "the end",

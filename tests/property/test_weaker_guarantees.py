@@ -141,11 +141,11 @@ def a_late_merge_brings_the_same_bytes(stage):
 
 
 def a_late_reset_destroys_what_was_accepted_since(stage):
-    """A retry decides to replace an abandoned head, is timed out, and its reset arrives late."""
+    """A retry may replace an abandoned head, is timed out, and its reset arrives late."""
     stage.bench.start(write_own_file, follow)
     stage.worker_at("publish.sent").crash()
     stage.lease_runs_out()
-    zombie = stage.worker_at("publish.decided")
+    zombie = stage.worker_at("publish.cleared")
     stage.lease_runs_out()
     assert stage.schedule.deliver(write_own_file).finish().accepted
     assert stage.schedule.deliver(follow).finish().accepted
@@ -217,6 +217,22 @@ def test_a_zombie_that_reads_the_head_late_does_not_take_its_retrys_commit_for_a
     assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
 
 
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+@pytest.mark.parametrize("place", ["publish.head_read", "publish.decided"])
+def test_a_reset_that_was_only_decided_on_does_not_destroy_what_was_accepted_since(
+    stage_for, semantics, place
+):
+    stage = stage_for(semantics)
+    stage.bench.start(write_own_file, follow)
+    stage.worker_at("publish.sent").crash()
+    stage.lease_runs_out()
+    zombie = stage.worker_at(place)
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_own_file).finish().accepted
+    assert not zombie.finish().report.completed
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
 # --- and one that stays open on every store -------------------------------------------------------
 
 
@@ -229,7 +245,7 @@ def test_a_straggler_of_a_cancelled_run_may_take_back_the_unaccepted_head_a_new_
     cancelled = stage.bench.start(write_own_file)
     stage.worker_at("publish.sent").crash()
     stage.lease_runs_out()
-    straggler = stage.worker_at("publish.decided")
+    straggler = stage.worker_at("publish.cleared")
     stage.bench.queue.cancel(cancelled, "a person wanted it")
 
     stage.bench.start(write_nothing)

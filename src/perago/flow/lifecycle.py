@@ -170,7 +170,7 @@ class _Attempt:
                     note(verdict="current")
 
             with steps.step("publish", then="publish.done") as note:
-                note(lease_seconds=self.delivery.response_seconds)
+                note(store=self.runtime.store_name, lease_seconds=self.delivery.response_seconds)
                 level = self.level = self._level(workspace, staged)
                 assert_lease_covers(self.budget, self.lease.remaining())
                 published = Publication(
@@ -200,7 +200,8 @@ class _Attempt:
             self._warn_once(
                 "fence.soft",
                 f"publishing with the soft fence only: {shortcoming}. "
-                f"`perago fence install {workspace.repository}` closes that gap",
+                f"`perago fence install {workspace.repository} --branch {workspace.branch}` closes "
+                "that gap",
             )
         return level
 

@@ -77,9 +77,7 @@ class Publication:
         self.steps.reached("publish.head_read")
         move = decide(head, self.workspace.ref, changed=self.staged is not None)
         if move in (Move.REPLACE, Move.RELOCATE_BACK):
-            # Since fence 2 this attempt may have timed out and its retry have been accepted with
-            # this very head. Asked after the head was read, a yes means that whoever put it there
-            # lost its standing earlier, and can't be accepted any more.
+            # Who is stale is to hear that, and not what is wrong with its own retry's commit.
             self.assert_still_ours()
         self.steps.journal.event(
             "publish.decided", move=move.name.lower(), head=head.id, level=self.level
@@ -100,6 +98,7 @@ class Publication:
 
     # --- H == A -------------------------------------------------------------------------------
     def _merge(self, staged: StagedWorkspace) -> Published:
+        self.steps.reached("publish.cleared")
         for sending in range(1, MERGE_SENDINGS + 1):
             try:
                 with self._timed():
@@ -173,12 +172,20 @@ class Publication:
 
     # --- parent(H) == A -----------------------------------------------------------------------
     def _relocate(self, head: Commit, to: str) -> None:
-        self._assert_replaceable(head)
         repository, branch = self.workspace.repository, self.workspace.branch
+        self._assert_replaceable(head)
         swaps = (
             self.level is PublishLevel.CAS
             and self.store.atomicity(repository, head.id).cas_relocate
         )
+        if not swaps:
+            self._assert_unmoved(head)
+        # Since fence 2 this attempt may have timed out and its retry have been accepted with this
+        # very head. Asked after the head was read, a yes means that whoever put it there lost its
+        # standing earlier, and can't be accepted any more. Asked last, since nothing else looks
+        # at what an unconditional update undoes.
+        self.assert_still_ours()
+        self.steps.reached("publish.cleared")
         try:
             with self._timed():
                 self.store.relocate(
@@ -202,7 +209,7 @@ class Publication:
             self.workspace.branch,
             self.workspace.ref,
         )
-        actions = self.store.diff(repository, ref, head.id, prefix=ACTIONS_PREFIX)
+        actions = self.store.changed_keys(repository, ref, head.id, prefix=ACTIONS_PREFIX)
         task_id = head.metadata.get(TASK_ID_KEY)
         reason = reason_not_to_replace(
             head,
@@ -216,6 +223,16 @@ class Publication:
             raise PublishFenceError(
                 f"{branch!r} is at {head.id}, which may not be replaced: {reason}",
                 fix="settle it by hand, then start a new run from the branch's head",
+            )
+
+    def _assert_unmoved(self, head: Commit) -> None:
+        """What was judged has to be what is replaced: the judging took some requests."""
+        now = self.store.head(self.workspace.repository, self.workspace.branch)
+        if now.id != head.id:
+            raise PublishFenceError(
+                f"{self.workspace.branch!r} moved from {head.id} to {now.id} while it was being "
+                "looked at",
+                fix="start a new run from the branch's present head",
             )
 
     def _settle_relocation(self, answer: StoreError, to: str) -> None:

@@ -34,6 +34,7 @@ class Runtime:
     clock: Clock
     journal: Journal
     workspace_root: Path
+    store_name: str = "embedded"
     fence: RequestedLevel = "auto"
     replace: ReplacePolicy = "any"
     failpoints: Failpoints = field(default_factory=NoFailpoints)

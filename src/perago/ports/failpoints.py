@@ -21,6 +21,7 @@ FAILPOINTS = (
     "fence2.passed",
     "publish.head_read",
     "publish.decided",
+    "publish.cleared",
     "publish.sent",
     "publish.verified",
     "publish.done",

@@ -98,7 +98,8 @@ class Store(Protocol):
         What a cache on this machine has needn't be brought again, and doesn't count as moved.
 
         Every byte is hashed on the way. Raises CorruptObjectError, naming the key, if an object's
-        bytes aren't the ones that were stored. What it wrote before an error is left behind.
+        bytes aren't the ones that were stored, as far as the store's own checksum tells. What it
+        wrote before an error is left behind.
         """
         ...
 

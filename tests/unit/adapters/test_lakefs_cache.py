@@ -64,7 +64,12 @@ def keep(cache, objects):
                 with tempfile.TemporaryFile() as file:
                     file.write(data)
                     file.flush()
-                    filling.add_file(entry_of(key, data), file.fileno(), sha256)
+                    copy = filling.copy_of(entry_of(key, data))
+                    if copy is not None:
+                        copy.append(data[:MIB], file.fileno())
+                        copy.append(data[MIB:], file.fileno())
+                        copy.end(sha256, file.fileno())
+                        copy.close()
 
 
 def deliver(cache, objects, directory):

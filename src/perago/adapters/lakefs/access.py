@@ -10,11 +10,10 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from perago.errors import RuntimeConfigError
+from perago.settings import API_PATH
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-API_PATH = "/api/v1"
 
 _HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
 
@@ -81,23 +80,3 @@ def _usable_proxy(named: str, scheme: str) -> str:
         f"the proxy for {scheme} addresses, {parts.scheme}://{host}, can't be used",
         fix=f"give {scheme.upper()}_PROXY as http://HOST:PORT, or name lakeFS's host in NO_PROXY",
     )
-
-
-def plain_endpoint(url: str) -> str:
-    """The server's address, with or without the API's path as lakectl's settings have it.
-
-    Raises RuntimeConfigError if it isn't an http(s) address.
-    """
-    parts = urlsplit(url.strip())
-    if parts.username or parts.password:  # not shown: it may hold a secret
-        raise RuntimeConfigError(
-            "LAKECTL_SERVER_ENDPOINT_URL has credentials in it",
-            fix="leave only the address, and set the two LAKECTL_CREDENTIALS_… variables",
-        )
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise RuntimeConfigError(
-            f"LAKECTL_SERVER_ENDPOINT_URL={url!r} is not the address of a server",
-            fix="give it as http://HOST:PORT or https://HOST",
-        )
-    path = parts.path.rstrip("/").removesuffix(API_PATH)
-    return f"{parts.scheme}://{parts.netloc}{path}"

@@ -14,6 +14,7 @@ from perago.adapters.lakefs.api import PAGE, Api
 from perago.adapters.lakefs.fence import NO_COMMIT, Fences
 from perago.adapters.lakefs.gateway import Gateway
 from perago.errors import (
+    AnswerLostError,
     BranchNotFoundError,
     CommitNotFoundError,
     HeadMovedError,
@@ -349,11 +350,15 @@ class LakeFSStore:
     ) -> Commit:
         expectation = {}
         if expected_head is not None:
-            self._assert_conditional(repository, source)
+            self._assert_conditional(repository, source, branch)
             expectation = {EXPECTED_HEAD_KEY: expected_head}
-        landed = self._merge(
-            repository, source, branch, message, dict(metadata) | expectation, timeout=timeout
-        )
+        try:
+            landed = self._merge(
+                repository, source, branch, message, dict(metadata) | expectation, timeout=timeout
+            )
+        except AnswerLostError:
+            self._fences.ask_again(repository)  # the server may come back with other settings
+            raise
         return self.get_commit(repository, landed)
 
     def relocate(
@@ -401,12 +406,12 @@ class LakeFSStore:
                 self.delete_branch(repository, branch)
         return False
 
-    def _assert_conditional(self, repository: str, source: str) -> None:
+    def _assert_conditional(self, repository: str, source: str, branch: str) -> None:
         """Raises StoreRefusedError if nothing at the server would look at the expected head."""
         if shortcoming := self._fences.shortcoming(repository, source):
             raise StoreRefusedError(
                 f"a merge can't depend on the branch's head: {shortcoming}",
-                fix=f"`perago fence install {repository}`",
+                fix=f"`perago fence install {repository} --branch {branch}`",
             )
 
     # --- single requests -------------------------------------------------------------------------

@@ -55,12 +55,20 @@ def message_of(body: str | bytes | None) -> str:
         text = str(found["message"]) if isinstance(found, dict) and "message" in found else text
     except ValueError:
         pass
-    words = " ".join(text.split())
-    return words if len(words) <= _MESSAGE_LIMIT else f"{words[: _MESSAGE_LIMIT - 1]}…"
+    return " ".join(text.split())
 
 
-def refusal(status: int, message: str, request: Request) -> StoreError:
+def shortened(message: str) -> str:
+    """A message of a length that people read."""
+    return message if len(message) <= _MESSAGE_LIMIT else f"{message[: _MESSAGE_LIMIT - 1]}…"
+
+
+def refusal(status: int, whole_message: str, request: Request) -> StoreError:
     """The error for a definite no."""
+    if FENCE_REFUSAL in whole_message:  # wherever it stands: other hooks may have failed before it
+        words = whole_message[whole_message.index(FENCE_REFUSAL) :]
+        return HeadMovedError(f"{request.doing}: {shortened(words)}")
+    message = shortened(whole_message)
     if status == 401 and _INSUFFICIENT not in message:  # noqa: PLR2004 - HTTP's own numbers read best
         return StoreAccessError(
             f"lakeFS doesn't accept these credentials ({request.doing})",
@@ -72,9 +80,6 @@ def refusal(status: int, message: str, request: Request) -> StoreError:
         return _not_found(message, request)
     if status == 409 and "not unique" in message:  # noqa: PLR2004
         return _exists(request)
-    if FENCE_REFUSAL in message:
-        words = message[message.index(FENCE_REFUSAL) :]
-        return HeadMovedError(f"{request.doing}: {words}")
     return StoreRefusedError(f"{request.doing}: lakeFS refused: {message or f'status {status}'}")
 
 
@@ -103,6 +108,11 @@ def _not_found(message: str, request: Request) -> StoreError:
         return BranchNotFoundError(
             f"repository {request.repository!r} has no branch {request.branch!r}",
             fix="create it, or name one that exists",
+        )
+    if not request.ref:
+        return StoreRefusedError(
+            f"{request.doing}: what answers there isn't lakeFS: {message or 'status 404'}",
+            fix="correct LAKECTL_SERVER_ENDPOINT_URL; `perago doctor --on lakefs` looks closer",
         )
     return CommitNotFoundError(
         f"repository {request.repository!r} has no commit or branch {request.ref!r}",

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perago.adapters.lakefs.answers import Request, is_definite, message_of, refusal
+from perago.adapters.lakefs.answers import Request, is_definite, message_of, refusal, shortened
 from perago.errors import AnswerLostError, RuntimeConfigError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Api:
         self._access = access
         self._guard = threading.Lock()
         self._client: Any = None
+        self._got_through = False
 
     def close(self) -> None:
         if self._client is not None:
@@ -57,7 +58,8 @@ class Api:
             try:
                 return self._call(request, call, timeouts)
             except StoreUnavailableError:
-                if attempt == READ_ATTEMPTS:
+                # Who never got through has a wrong address, more likely than a bad moment.
+                if attempt == READ_ATTEMPTS or not self._got_through:
                     raise
             # Not all the workers that lost the server come back at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - nothing secret
@@ -109,18 +111,22 @@ class Api:
         import urllib3.exceptions as network
         from lakefs_sdk.exceptions import ApiException
 
+        got_through = True
         try:
             return call(client, timeouts)
         except ApiException as answer:
             body = answer.body if answer.body is not None else answer.reason
             raise _told(answer.status or 0, message_of(body), request, mutation=mutation) from None
         except (network.NewConnectionError, network.ConnectTimeoutError, network.ProxyError) as no:
+            got_through = self._got_through
             raise StoreUnavailableError(
                 f"{request.doing}: no connection to lakeFS at {self._access.endpoint}: {no}",
                 fix="start it, or correct LAKECTL_SERVER_ENDPOINT_URL",
             ) from no
         except (network.HTTPError, OSError, ValueError) as lost:
             raise _unanswered(request, f"{type(lost).__name__}: {lost}", mutation) from lost
+        finally:
+            self._got_through = got_through
 
     def _connected(self) -> Any:
         with self._guard:
@@ -132,12 +138,13 @@ class Api:
 def _told(status: int, message: str, request: Request, *, mutation: bool) -> StoreError:
     if is_definite(status):
         return refusal(status, message, request)
-    if status == 0 and "SSL" in message:  # the handshake failed: nothing was sent
+    if status == 0 and "CERTIFICATE_VERIFY_FAILED" in message:  # nothing was sent, then
         return StoreUnavailableError(
             f"{request.doing}: lakeFS's certificate wasn't accepted: {message}",
             fix="name the authority's certificate by PERAGO_LAKEFS_CA_FILE",
         )
-    return _unanswered(request, f"status {status}: {message}", mutation)
+    why = f"status {status}: {message}" if status else message
+    return _unanswered(request, shortened(why), mutation)
 
 
 def _unanswered(request: Request, why: str, mutation: bool) -> StoreError:  # noqa: FBT001 - private

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.foundation.copying import write_all
 from perago.adapters.foundation.disk import write_failure
+from perago.errors import CorruptObjectError
 from perago.model.changes import FetchedFile, Signature
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
+    from perago.adapters.lakefs.cache.filling import Copy
     from perago.model.changes import Download
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,12 +53,15 @@ class Assembly:
     """A new file whose parts come at the same time, each from its start to its end.
 
     Its bytes are hashed in their own order, by whoever has just brought some: from what the system
-    has been given to write a moment ago. Unless it was ended it is removed when it is closed.
+    has been given to write a moment ago. In that order they go to the cache's ``copy``, too: doing
+    it afterwards would take as long again. Unless it was ended it is removed when it is closed.
     """
 
-    def __init__(self, download: Download, part_bytes: int) -> None:
+    def __init__(self, download: Download, part_bytes: int, copy: Copy | None) -> None:
         self.download = download
+        self._copy = copy
         self._part_bytes = part_bytes
+        self._parts_missing = len(self.part_starts)
         self._guard = threading.Lock()
         self._descriptor: int | None = None
         self._ended = False
@@ -86,7 +91,20 @@ class Assembly:
             written = os.pwrite(self.descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(self.descriptor, data[written:], position + written)
-        self._reached[part] = position + len(data)
+        if not self._hash_at_once(position, data):
+            self._reached[part] = position + len(data)
+
+    def _hash_at_once(self, position: int, data: bytes) -> bool:
+        """Hash what has just come, if it is its turn: that saves reading it again."""
+        if not self._hashing.acquire(blocking=False):
+            return False
+        try:
+            if position != self._hashed:
+                return False
+            self._take(data)
+            return True
+        finally:
+            self._hashing.release()
 
     def hash_on(self) -> None:
         """Hash what is there and hasn't been; somebody else who is at it does it for us."""
@@ -98,25 +116,47 @@ class Assembly:
                 while (ready := self._ready()) > self._hashed:
                     piece = buffer[: ready - self._hashed]
                     count = os.preadv(self.descriptor, [piece], self._hashed)
-                    self._sha256.update(piece[:count])
-                    self._hashed += count
+                    self._take(piece[:count])
         finally:
             self._hashing.release()
+
+    def _take(self, data: bytes | memoryview) -> None:
+        self._sha256.update(data)
+        self._hashed += len(data)
+        if self._copy is not None:
+            self._copy.append(data, self.descriptor)
 
     def _ready(self) -> int:
         """How far there is no gap, within the part that is being hashed."""
         part = self._hashed - self._hashed % self._part_bytes
         return self._reached.get(part, 0)
 
-    def end(self) -> FetchedFile:
-        """The file, once every part is complete."""
+    def end_part(self) -> FetchedFile | None:
+        """Another part is complete; with the last of them the file is, and closed."""
         self.hash_on()
+        with self._guard:
+            self._parts_missing -= 1
+            if self._parts_missing:
+                return None
+        self.hash_on()  # nobody else is at it any more: they did so before they were counted
+        size = self.download.entry.size
+        if self._hashed != size:
+            raise CorruptObjectError(
+                f"object {self.download.entry.key!r}: of its {size} bytes only {self._hashed} came",
+                fix="try again; if it stays so, look into lakeFS's log",
+            )
         with _disk(self.download.path):
             signature = Signature.of(os.fstat(self.descriptor))
+        sha256 = self._sha256.hexdigest()
+        if self._copy is not None:
+            self._copy.end(sha256, self.descriptor)
         self._ended = True
-        return FetchedFile(self.download.entry.key, self._sha256.hexdigest(), signature)
+        self.close()
+        return FetchedFile(self.download.entry.key, sha256, signature)
 
     def close(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
         if self._descriptor is None:
             return
         os.close(self._descriptor)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.foundation.transfer import Tally
     from perago.adapters.lakefs.access import LakeFSAccess
-    from perago.adapters.lakefs.cache.filling import Filling
+    from perago.adapters.lakefs.cache.filling import Copy, Filling
     from perago.model.changes import Download
     from perago.model.commit import ObjectEntry
 
@@ -47,13 +47,17 @@ class Downloading:
 
     def run(self, wanted: Sequence[Download]) -> list[FetchedFile]:
         """Each of them to its file. No file is left half written."""
-        large = [Assembly(download, _PART) for download in wanted if download.entry.size > WHOLE]
+        large = [
+            Assembly(download, _PART, self._copy_of(download.entry))
+            for download in wanted
+            if download.entry.size > WHOLE
+        ]
         small = [download for download in wanted if download.entry.size <= WHOLE]
         parts = [(assembly, start) for assembly in large for start in assembly.part_starts]
         try:
-            in_parallel(parts, self._fetch_part, threads=_PARTS_AT_ONCE)
+            ended = in_parallel(parts, self._fetch_part, threads=_PARTS_AT_ONCE)
             files = in_parallel(small, self._fetch_whole, threads=THREADS)
-            return files + [self._end(assembly) for assembly in large]
+            return files + [file for file in ended if file is not None]
         finally:
             for assembly in large:
                 assembly.close()
@@ -95,7 +99,8 @@ class Downloading:
 
     # --- parts of large ones ----------------------------------------------------------------------
 
-    def _fetch_part(self, part: tuple[Assembly, int]) -> None:
+    def _fetch_part(self, part: tuple[Assembly, int]) -> FetchedFile | None:
+        """The file, if this was the last part of it."""
         import obstore
 
         assembly, start = part
@@ -115,14 +120,13 @@ class Downloading:
                     self._tally.add_bytes(len(piece))
 
         self._persistence.until_done(read)
-        assembly.hash_on()
-
-    def _end(self, assembly: Assembly) -> FetchedFile:
-        file = assembly.end()
-        if self._filling is not None:
-            self._filling.add_file(assembly.download.entry, assembly.descriptor, file.sha256)
-        self._tally.add_object()
+        file = assembly.end_part()
+        if file is not None:
+            self._tally.add_object()
         return file
+
+    def _copy_of(self, entry: ObjectEntry) -> Copy | None:
+        return self._filling.copy_of(entry) if self._filling is not None else None
 
     def _asking(self, entry: ObjectEntry) -> AbstractContextManager[None]:
         return asking(f"reading {entry.key!r} at {self._ref!r}", self._access)

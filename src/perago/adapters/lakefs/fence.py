@@ -69,6 +69,10 @@ class Fences:
             return f"the fence is in repository {repository!r}, but the server doesn't run actions"
         return None
 
+    def ask_again(self, repository: str) -> None:
+        """Forget that the server enforces it: it may be another one by now."""
+        self._enforced.discard(repository)
+
     def _is_present(self, repository: str, ref: str) -> bool:
         if (repository, ref) not in self._present:
             found = self._read(repository, ref, FENCE_KEY) == FENCE_ACTION

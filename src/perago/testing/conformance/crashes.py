@@ -49,7 +49,7 @@ _STAGING = frozenset(
         "staging.deleted",
     }
 )
-_MOVING = frozenset({"publish.sent", "publish.verified"})
+_MOVING = frozenset({"publish.cleared", "publish.sent", "publish.verified"})
 _AFTER_THE_REPORT = frozenset({"report.sent", "directory.removed"})
 
 

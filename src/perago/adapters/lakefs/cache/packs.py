@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SUFFIX = ".pack"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-_COPIED_AT_A_TIME = 64 << 20
 
 
 class Pack:
@@ -54,13 +53,12 @@ class Pack:
         self.size += len(data)
         return start
 
-    def take_copy(self, source: int) -> None:
-        """Make an empty pack a copy of a whole file, sharing its blocks where that can be."""
+    def share(self, source: int) -> bool:
+        """Make it a copy of a whole file that takes no room; False if that can't be done here."""
         if not share_blocks(source, self._descriptor):
-            start = 0
-            while copied := os.sendfile(self._descriptor, source, start, _COPIED_AT_A_TIME):
-                start += copied
+            return False
         self.size = os.fstat(self._descriptor).st_size
+        return True
 
     def close(self) -> None:
         os.close(self._descriptor)
