@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +15,11 @@ from perago.errors import RuntimeConfigError
 
 STACK_SETTINGS = "settings.env"
 """The file in the stack's directory by which its servers are found."""
+
+API_PATH = "/api/v1"
+"""Where on its address a lakeFS server has its API."""
+
+_NAME_LENGTH = 12
 
 
 class Settings(BaseSettings):
@@ -91,10 +98,51 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def queue(self) -> Path:
+        """Each store's runs apart: repositories may have the same name in two of them.
+
+        Raises as :attr:`lakefs_login` does, on lakeFS.
+        """
+        return self._of_the_store(self.home) / "queue.db"
+
+    @property
     def attempts(self) -> Path:
-        """Each store's attempts apart: what a dead one left names a branch of that store only."""
-        root = (self.workspace_root or self.home / "attempts").absolute()
-        return root / "lakefs" if self.store == "lakefs" else root
+        """Each store's attempts apart: what a dead one left names a branch of that store only.
+
+        Raises as :attr:`lakefs_login` does, on lakeFS.
+        """
+        if self.workspace_root is not None:
+            return self._of_the_store(self.workspace_root)
+        return self._of_the_store(self.home) / "attempts"
+
+    def _of_the_store(self, directory: Path) -> Path:
+        """The directory itself; on lakeFS one in it that is named by the server's address."""
+        if self.store == "embedded":
+            return directory.absolute()
+        address, _, _ = self.lakefs_login
+        name = hashlib.sha256(address.encode()).hexdigest()[:_NAME_LENGTH]
+        return directory.absolute() / f"lakefs-{name}"
+
+    @property
+    def lakefs_login(self) -> tuple[str, str, SecretStr]:
+        """The server's plain address, our key and its secret.
+
+        Raises RuntimeConfigError, naming what isn't set or is no address.
+        """
+        endpoint, key = self.lakefs_endpoint, self.lakefs_access_key_id
+        secret = self.lakefs_secret_access_key
+        if endpoint is None or key is None or secret is None:
+            missing = [
+                variable_of(name) for name in sorted(SERVER_FIELDS) if getattr(self, name) is None
+            ]
+            raise RuntimeConfigError(
+                f"no lakeFS is set up: {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not set",
+                fix="set them in the environment or in .env, or start one here with `perago stack "
+                "up`; for one that was started in another directory, set PERAGO_STACK to the "
+                ".perago/stack of that",
+            )
+        return plain_endpoint(endpoint), key, secret
 
     @property
     def object_cache(self) -> Path:
@@ -125,6 +173,26 @@ def load_settings(**given: object) -> Settings:
         raise RuntimeConfigError(
             problems, fix="correct it in the environment or in .env, or unset it for the default"
         ) from None
+
+
+def plain_endpoint(url: str) -> str:
+    """The server's address, with or without the API's path as lakectl's settings have it.
+
+    Raises RuntimeConfigError if it isn't an http(s) address.
+    """
+    parts = urlsplit(url.strip())
+    if parts.username or parts.password:  # not shown: it may hold a secret
+        raise RuntimeConfigError(
+            "LAKECTL_SERVER_ENDPOINT_URL has credentials in it",
+            fix="leave only the address, and set the two LAKECTL_CREDENTIALS_… variables",
+        )
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise RuntimeConfigError(
+            f"LAKECTL_SERVER_ENDPOINT_URL={url!r} is not the address of a server",
+            fix="give it as http://HOST:PORT or https://HOST",
+        )
+    path = parts.path.rstrip("/").removesuffix(API_PATH)
+    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def variable_of(field: str) -> str:

@@ -40,7 +40,13 @@ def test_one_run_by_a_start_of_its_id(perago, finished):
 
 def test_nothing_published_yet(perago):
     assert perago("budget", "--json").json["tasks"] == []
-    assert "no publication of any task is in" in perago("budget").out
+    assert "no publication of any task to the embedded store is in" in perago("budget").out
+
+
+def test_what_lakefs_takes_is_asked_for_by_its_name(perago, finished):
+    asked = perago("budget", "--on", "lakefs", "--json").json
+    assert (asked["store"], asked["tasks"]) == ("lakefs", [])
+    assert "no publication of any task to lakeFS" in perago("budget", "--on", "lakefs").out
 
 
 def test_a_damaged_log_costs_only_its_damaged_lines(perago, finished):

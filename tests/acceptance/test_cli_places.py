@@ -1,7 +1,17 @@
 """Where a command works is said once, and every command it proposes finds the same place."""
 
+from contextlib import closing
+
 import pytest
 
+from perago.model.controls import TaskControls
+from perago.model.run import RunPlan, StepPlan
+from perago.settings import load_settings
+from perago.wiring import open_queue
+
+STEP = StepPlan(
+    "count", "songs.count", "songs_tasks", uses_workspace=False, params={}, controls=TaskControls()
+)
 LAKEFS_COMMANDS = [
     ["run", "songs_tasks:songs"],
     ["demo"],
@@ -10,6 +20,8 @@ LAKEFS_COMMANDS = [
     ["import", "data"],
     ["export", "main", "out"],
     ["gc"],
+    ["runs"],
+    ["cancel", "1"],
 ]
 
 
@@ -19,6 +31,19 @@ def test_without_a_server_each_command_on_lakefs_says_what_isnt_set(perago, word
     assert answer.code == 2
     assert "LAKECTL_SERVER_ENDPOINT_URL" in answer.error["message"]
     assert "`perago stack up`" in answer.error["fix"]
+    assert "PERAGO_STACK" in answer.error["fix"]
+
+
+@pytest.fixture
+def name_server(monkeypatch):
+    """Name a lakeFS, which needn't be there: what is kept about it is kept here."""
+
+    def name(address):
+        monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", address)
+        monkeypatch.setenv("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", "secret")
+
+    return name
 
 
 def test_the_setting_says_it_for_every_command(perago, monkeypatch):
@@ -27,12 +52,64 @@ def test_the_setting_says_it_for_every_command(perago, monkeypatch):
     assert perago("history", "--on", "embedded", "--json").error["code"] == "repository_not_found"
 
 
-def test_the_runs_of_the_two_stores_are_kept_apart(perago, start_waiting):
+def test_the_runs_of_the_two_stores_are_kept_apart(perago, start_waiting, name_server):
+    name_server("http://lakefs.example")
     run = start_waiting()
     assert [one["id"] for one in perago("runs", "--json").json["runs"]] == [run]
     assert perago("runs", "--on", "lakefs", "--json").json["runs"] == []
     assert perago("cancel", run, "--on", "lakefs", "--json").error["code"] == "run_not_found"
     assert perago("runs", run, "--on", "embedded", "--json").json["id"] == run
+
+
+def test_the_runs_and_attempts_of_two_servers_are_kept_apart(perago, project, name_server):
+    name_server("http://one.example/api/v1/")
+    one = load_settings(store="lakefs")
+    with closing(open_queue(one)) as queue:
+        run = queue.start(RunPlan("songs", "songs_tasks:songs", (STEP,)), None)
+    name_server("http://one.example")
+    assert [each["id"] for each in perago("runs", "--on", "lakefs", "--json").json["runs"]] == [run]
+
+    name_server("http://two.example")
+    assert perago("runs", "--on", "lakefs", "--json").json["runs"] == []
+    resumed = perago("run", "--resume", run, "--on", "lakefs", "--json")
+    assert resumed.error["code"] == "run_not_found"
+    two = load_settings(store="lakefs")
+    assert one.attempts.parent != two.attempts.parent
+    rooted = [
+        s.model_copy(update={"workspace_root": project / "work"}).attempts for s in (one, two)
+    ]
+    assert rooted[0] != rooted[1]
+
+
+def test_where_nothing_ran_yet_the_proposal_is_for_the_same_store(perago, name_server):
+    name_server("http://lakefs.example")
+    out = perago("runs", "--on", "lakefs").out
+    assert "`perago run module:pipeline --on lakefs`" in out
+    assert "`perago run module:pipeline`" in perago("runs").out
+
+
+def test_doctor_tells_a_missing_server_once_and_looks_at_the_rest(perago):
+    answer = perago("doctor", "--on", "lakefs", "--json")
+    failed = [one["name"] for one in answer.json["checks"] if one["verdict"] == "fail"]
+    assert (answer.code, failed) == (1, ["settings"])
+
+
+def test_doctor_makes_a_finding_of_whatever_keeps_it_from_going_on(perago, project, name_server):
+    name_server("not an address")
+    answer = perago("doctor", "--on", "lakefs", "--json")
+    (failed,) = [one for one in answer.json["checks"] if one["verdict"] == "fail"]
+    assert (answer.code, failed["name"]) == (1, "settings")
+    assert "is not the address of a server" in failed["detail"]
+
+
+def test_a_file_without_certificates_is_told_by_its_name(perago, project, name_server, monkeypatch):
+    name_server("https://lakefs.example")
+    monkeypatch.setenv("PERAGO_LAKEFS_CA_FILE", "ca.pem")
+    absent = perago("history", "--on", "lakefs", "--json").error["message"]
+    assert absent == "PERAGO_LAKEFS_CA_FILE=ca.pem: there is no such file"
+    (project / "ca.pem").write_text("no PEM")
+    empty = perago("history", "--on", "lakefs", "--json").error["message"]
+    assert empty == "PERAGO_LAKEFS_CA_FILE=ca.pem: there is no certificate in it"
 
 
 def test_what_an_error_proposes_to_type_finds_the_same_place(perago, project):

@@ -10,6 +10,7 @@ from perago.model.attempt import Attempt, Execution, began_at
 from perago.model.workspace import WorkspaceRef
 from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
 from perago.settings import load_settings
+from perago.testing.faulty_store import FaultyStore, refuse, unavailable
 
 EXECUTION = Execution.begin(Attempt("run", "count", 1, 0, "task", 0, "songs.count"))
 
@@ -83,6 +84,41 @@ def test_a_staging_branch_of_nobody_goes_once_it_is_old_enough(store, imported):
     assert collect_leftovers(store, attempts, now=soon).branches == ()
     assert collect_leftovers(store, attempts, now=later).branches == (("songs", branch.name),)
     assert [left.name for left in store.branches("songs")] == ["main"]
+
+
+def test_how_old_it_has_to_be_is_for_people_to_say(perago, store, imported):
+    store.create_branch("songs", EXECUTION.staging_branch, imported, hidden=True)
+    name = f"songs/{EXECUTION.staging_branch}"
+    assert perago("gc", "--json").json["too_young"] == [name]
+    assert perago("gc", "--orphans-after", "0s", "--json").json["staging_branches"] == [name]
+    assert [left.name for left in store.branches("songs")] == ["main"]
+    assert perago("gc", "--orphans-after", "soon").code == 2
+
+
+def test_trouble_with_one_repository_leaves_the_others_to_be_seen_to(store, imported):
+    for repository in ("another", "yet-another"):
+        root = store.create_repository(repository)
+        store.create_branch(repository, EXECUTION.staging_branch, root.id, hidden=True)
+    store.create_branch("songs", EXECUTION.staging_branch, imported, hidden=True)
+    troubled = FaultyStore(store, {"branches": [unavailable], "delete_branch": [refuse]})
+    later = began_at(EXECUTION.id) + ORPHAN_SECONDS + 60
+    done = collect_leftovers(troubled, load_settings().attempts, now=later)
+    assert done.branches == (("yet-another", EXECUTION.staging_branch),)
+    assert done.problems == (
+        "another: the store doesn't answer",
+        f"songs/{EXECUTION.staging_branch}: the server doesn't want to",
+    )
+
+
+def test_trouble_with_a_dead_attempts_branch_leaves_its_directory_for_the_next_time(
+    perago, store, attempt
+):
+    _die(attempt)
+    troubled = FaultyStore(store, {"delete_branch": [refuse, refuse]})
+    now = began_at(EXECUTION.id)
+    done = collect_leftovers(troubled, load_settings().attempts, now=now)
+    assert (done.directories, done.branches, len(done.problems)) == ((), (), 2)
+    assert perago("gc", "--json").json["directories"] == [str(attempt.path)]
 
 
 def test_gc_frees_bytes_that_no_branch_leads_to(perago, project, imported, store):

@@ -52,10 +52,11 @@ def store(server):
 
 
 @pytest.fixture
-def imported(perago, server, repository):
-    """A repository that a person made by importing: its main isn't ours to run on."""
+def imported(perago, store, repository):
+    """What was imported to a repository that somebody else made: its main isn't ours to run on."""
+    store.create_repository(repository)
     answer = perago("import", "data", "-r", repository, "--on", "lakefs", "--json")
-    assert (answer.code, answer.json["created"]) == (0, "repository")
+    assert (answer.code, answer.json["created"]) == (0, None)
     return answer.json["commit"]
 
 
@@ -147,6 +148,28 @@ def test_only_branches_of_our_own_are_run_on(perago, imported, repository, store
     assert (elsewhere.code, elsewhere.error["code"]) == (2, "runtime_config")
 
 
+def test_a_branch_of_ours_that_somebody_made_anew_is_theirs(perago, imported, repository, store):
+    on = ("-r", repository, "--branch", "mine", "--on", "lakefs", "--json")
+    ours = perago("run", PIPELINE, *on).json["output_ref"]
+    store.delete_branch(repository, "mine")
+    store.create_branch(repository, "mine", imported)
+    refused = perago("run", PIPELINE, *on)
+    assert (refused.code, refused.error["code"]) == (2, "runtime_config")
+    assert ours in refused.error["message"]
+    assert store.head(repository, "mine").id == imported
+    assert perago("run", PIPELINE, "--from-head", *on).code == 0
+
+
+@pytest.mark.parametrize("made", ["repository", "branch"])
+def test_what_an_import_made_can_be_run_on(perago, server, store, repository, made):
+    on = ("-r", repository, "--branch", "mine", "--on", "lakefs", "--json")
+    if made == "branch":
+        store.create_repository(repository)
+    answer = perago("import", "data", *on).json
+    assert answer["created"] == made
+    assert perago("run", PIPELINE, *on).json["workspace"]["ref"] == answer["commit"]
+
+
 def test_a_new_branch_may_start_anywhere(perago, imported, repository, store):
     on = ("--repository", repository, "--on", "lakefs", "--json")
     perago("import", "data", "--prefix", "more", *on)
@@ -225,6 +248,17 @@ def test_the_fence_is_a_commit_of_its_own_once_and_proven(perago, imported, repo
     newest = perago("history", "-r", repository, "--on", "lakefs", "--json").json["commits"][0]
     assert newest["message"] == "install the perago fence"
     assert list(store.branches(repository, prefix=STAGING_PREFIX)) == []
+
+
+def test_the_fence_and_the_doctor_are_about_the_repositorys_default_branch(
+    perago, store, repository
+):
+    store.create_repository(repository, default_branch="trunk")
+    assert perago("fence", "install", repository, "--json").json["branch"] == "trunk"
+    assert perago("fence", "probe", repository, "--json").json["branch"] == "trunk"
+    looked = perago("doctor", "-r", repository, "--on", "lakefs", "--json")
+    (branch,) = [one for one in looked.json["checks"] if one["name"] == "branch"]
+    assert (looked.code, branch["detail"]) == (0, "trunk, with nothing uncommitted")
 
 
 @pytest.mark.usefixtures("imported")
@@ -317,10 +351,13 @@ def test_where_actions_are_switched_off_auto_warns_once_and_cas_refuses(
 
 def test_gc_spares_what_may_be_alive_elsewhere(perago, imported, repository, store):
     young = f"{STAGING_PREFIX}import-exec-{new_execution_id()}"
-    began = f"{int((_now(store, repository) - 2 * DAY) * 1000):012x}"
+    began = f"{int((_now(store, repository) - 8 * DAY) * 1000):012x}"
     old = f"{STAGING_PREFIX}import-exec-{began}{'0' * 20}"
     for name in (young, old):
         store.create_branch(repository, name, imported, hidden=True)
+
+    longer = perago("gc", "--orphans-after", "9d", "--on", "lakefs", "--json").json
+    assert f"{repository}/{old}" in longer["too_young"]
 
     would = perago("gc", "--dry-run", "--on", "lakefs", "--json").json
     assert f"{repository}/{old}" in would["staging_branches"]

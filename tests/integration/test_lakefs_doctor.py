@@ -6,6 +6,7 @@ set-up here, and the doctor has to say what the row says. ``pytest -rP`` shows i
 
 import os
 import re
+import sys
 import threading
 import time
 import uuid
@@ -413,6 +414,27 @@ def test_without_a_repository_it_ends_at_the_server(perago, world):
     said = perago("doctor", "--on", "lakefs")
     assert said.code == 0
     assert "--repository NAME" in said.out
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_server_that_fails_half_way_is_a_finding_too(perago, world):
+    through_wire(world, answer(500, b'{"message": "out of order"}'), path="/repositories")
+    for words in ((), ("--repository", "songs")):
+        said = perago("doctor", "--on", "lakefs", *words, "--json")
+        (failed,) = [check for check in said.json["checks"] if check["verdict"] == "fail"]
+        assert (said.code, failed["name"]) == (1, "repository")
+        assert "500" in failed["detail"] or "out of order" in failed["detail"]
+
+
+def test_a_client_with_parts_missing_is_a_finding_too(perago, project, world, monkeypatch):
+    world.repository(world.store(world.use_good()))
+    (project / "lakefs_sdk.py").write_text("")
+    monkeypatch.delitem(sys.modules, "lakefs_sdk")
+    monkeypatch.syspath_prepend(project)
+    said = perago("doctor", "--on", "lakefs", "--json")
+    (failed,) = [check for check in said.json["checks"] if check["verdict"] == "fail"]
+    assert (said.code, failed["name"]) == (1, "lakeFS")
+    assert failed["fix"] == "pip install 'perago-runtime[lakefs]'"
 
 
 def test_a_missing_fence_is_a_warning_unless_it_is_demanded(perago, world):

@@ -177,9 +177,14 @@ def test_without_the_fence_a_merge_it_had_decided_on_lands_but_is_no_success(wor
     workplace.assert_cleaned_up()
 
 
-@pytest.mark.parametrize("failpoint", ["publish.head_read", "publish.decided"])
+@pytest.mark.parametrize(
+    ("failpoint", "refusal"),
+    [("publish.head_read", "stale_attempt"), ("publish.decided", "publish_fence")],
+)
 @pytest.mark.parametrize("workplace", ["cas", "soft"], indirect=True)
-def test_a_reset_it_had_decided_on_does_not_take_back_what_was_accepted_since(workplace, failpoint):
+def test_a_reset_it_was_about_to_send_does_not_take_back_what_was_accepted_since(
+    workplace, failpoint, refusal
+):
     abandoned = workplace.abandon()
     workplace.stop_worker_at(failpoint)
     outcome = workplace.retry()
@@ -189,6 +194,6 @@ def test_a_reset_it_had_decided_on_does_not_take_back_what_was_accepted_since(wo
         abandoned,
     )
 
-    assert workplace.continue_worker().startswith("publish_fence: ")
+    assert workplace.continue_worker().startswith(f"{refusal}: ")
     assert workplace.history[:2] == [outcome.published.ref, workplace.input]
     workplace.assert_cleaned_up()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common
+from perago.cli.options import common_with
 from perago.cli.phrasing import duration
 
 if TYPE_CHECKING:
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 @click.option(
     "--run", "run_id", metavar="RUN", help="Only this run's log; a start of its id will do."
 )
-@common
+@common_with(on=True)
 def command(
     *, targets: tuple[str, ...], run_id: str | None, speaker: Speaker, settings: Settings
 ) -> None:
     """Propose a PublishBudget for each task from how long its publications took.
 
     The durations are those of the request that moved the branch, a merge or a reset, as the runs'
-    logs have them. With modules named, it is about their tasks, and what they declare is compared
-    too: the lease (TimeoutPolicy.response_seconds) and a PublishBudget of their own.
+    logs have them: those on lakeFS with --on lakefs, and otherwise those on the embedded store,
+    which take another time. With modules named, it is about their tasks, and what they declare is
+    compared too: the lease (TimeoutPolicy.response_seconds) and a PublishBudget of their own.
 
     \b
     observed_merge_p99   the 99th percentile, by nearest rank, rounded up
@@ -49,18 +50,22 @@ def command(
     heartbeat_interval   as it is in force, or a third of the lease if that is less
 
     \b
-    JSON: {"logs", "tasks": [{"task", "publications", "unanswered", "p50", "p99", "slowest",
-      "lease_seconds", "declared": {six fields} | null, "proposed": {six fields} | null,
+    JSON: {"logs", "store", "tasks": [{"task", "publications", "unanswered", "p50", "p99",
+      "slowest", "lease_seconds", "declared": {six fields} | null, "proposed": {six fields} | null,
       "python": text | null, "warnings": [text]}]}
     """
     from perago.operations.budgeting import advise, observe
 
     declared = _declared(targets)
-    observed = observe(_events(settings.logs, run_id))
+    observed = observe(_events(settings.logs, run_id), settings.store)
     names = declared if targets else sorted(observed)
     advice = [advise(name, observed.get(name), declared.get(name)) for name in names]
-    document = {"logs": str(settings.logs), "tasks": [_document(one) for one in advice]}
-    speaker.say(document, lambda: _layout(settings.logs, advice))
+    document = {
+        "logs": str(settings.logs),
+        "store": settings.store,
+        "tasks": [_document(one) for one in advice],
+    }
+    speaker.say(document, lambda: _layout(settings, advice))
 
 
 def _declared(targets: tuple[str, ...]) -> dict[str, TaskControls]:
@@ -118,12 +123,14 @@ def _python(advice: Advice) -> str | None:
     )
 
 
-def _layout(logs: Path, advice: list[Advice]) -> RenderableType:
+def _layout(settings: Settings, advice: list[Advice]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     if not any(one.publications for one in advice):
-        nothing = f"no publication of {'these tasks' if advice else 'any task'} is in {logs}"
+        tasks = "these tasks" if advice else "any task"
+        place = "lakeFS" if settings.store == "lakefs" else "the embedded store"
+        nothing = f"no publication of {tasks} to {place} is in {settings.logs}"
         return Group(Text(nothing), *(_remarks(one) for one in advice if one.warnings))
     return Group(_durations(advice), Text(), _budgets(advice), *(_remarks(one) for one in advice))
 

@@ -61,7 +61,9 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         if own := own_branches(settings):
             own.head_or_new(store, repository, DEFAULT_BRANCH)
             install_fence(store, repository, DEFAULT_BRANCH)
-        run_id = start_run(queue, store, plan, StartingPoint(repository), own=own)
+        # A repository of that name may have been here before, with runs of its own.
+        point = StartingPoint(repository, from_head=True)
+        run_id = start_run(queue, store, plan, point, own=own)
     with watching(queue.get(run_id), elsewhere=PlainLines()) as watcher:
         record = run_pipeline(settings, run_id, watcher)
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.cli.phrasing import RUN_LENGTH, count, size
-from perago.errors import PeragoError
+from perago.errors import PeragoError, RuntimeConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,17 +37,17 @@ class Finding:
 
 
 def diagnose(settings: Settings) -> Iterator[Finding]:
-    """Look at this machine, in an order in which an early failure explains later ones."""
+    """Look at this machine, in an order in which an early failure explains later ones.
+
+    Where attempts and runs are kept depends on the lakeFS in use. While none is set up, which is
+    for the diagnosis of lakeFS to tell, they aren't looked at.
+    """
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _home,
-        _attempts,
-        _disk,
-        _filesystem,
-        _sqlite,
+        *((_attempts, _disk, _filesystem, _sqlite) if _has_a_store(settings) else ()),
         *((_store,) if settings.store == "embedded" else ()),
-        _runs,
-        _leftovers,
+        *((_runs, _leftovers) if _has_a_store(settings) else ()),
         _failpoints,
     )
     for check in checks:
@@ -58,6 +58,13 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "fail", error.message, error.fix)
         except OSError as error:
             yield Finding(name, "fail", str(error), "see to it that this user can write there")
+
+
+def _has_a_store(settings: Settings) -> bool:
+    try:
+        return settings.store == "embedded" or bool(settings.lakefs_login)
+    except RuntimeConfigError:
+        return False
 
 
 def _python(_settings: Settings) -> Iterator[Finding]:

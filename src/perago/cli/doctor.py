@@ -9,7 +9,6 @@ import click
 
 from perago.cli.options import common_with
 from perago.cli.phrasing import count
-from perago.cli.refs import DEFAULT_BRANCH
 from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +23,13 @@ if TYPE_CHECKING:
 @click.option("--repository", "-r", help="With --on lakefs: try what a worker does, on it.")
 @click.option(
     "--branch",
-    default=DEFAULT_BRANCH,
-    show_default=True,
-    help="With --repository: the branch that would be published to. It isn't touched.",
+    help="With --repository: the branch that would be published to. It isn't touched.  "
+    "[default: the repository's default branch]",
 )
 @common_with(on=True)
-def command(*, repository: str | None, branch: str, speaker: Speaker, settings: Settings) -> int:
+def command(
+    *, repository: str | None, branch: str | None, speaker: Speaker, settings: Settings
+) -> int:
     """Look at Python, disks, locks, store, queue and settings. Exit code 1 if anything fails.
 
     With --on lakefs also at the way there, the clock and the key; and with --repository at the

@@ -8,7 +8,6 @@ import click
 
 from perago.cli.options import common_with
 from perago.cli.phrasing import COMMIT_LENGTH
-from perago.cli.refs import DEFAULT_BRANCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 _branch_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch."
+    "--branch", help="The branch.  [default: the repository's default branch]"
 )
 
 
@@ -36,7 +35,7 @@ def command() -> None:
 @click.argument("repository")
 @_branch_option
 @common_with(store="lakefs")
-def install(*, repository: str, branch: str, speaker: Speaker, settings: Settings) -> None:
+def install(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> None:
     """Put the fence on a branch of REPOSITORY, as a commit that changes nothing else.
 
     Branches made from it have it, too. What is there already is left as it is; another version is
@@ -56,17 +55,18 @@ def install(*, repository: str, branch: str, speaker: Speaker, settings: Setting
 
     queue = for_this_command(open_queue(settings))
     store = for_this_command(open_lakefs(settings))
-    assert_no_active_run(queue, repository, branch)
+    target = branch or store.default_branch(repository)
+    assert_no_active_run(queue, repository, target)
     done = install_fence(
         store,
         repository,
-        branch,
-        before_publishing=lambda: assert_no_active_run(queue, repository, branch),
+        target,
+        before_publishing=lambda: assert_no_active_run(queue, repository, target),
     )
     outcome = _outcome(done)
     document = {
         "repository": repository,
-        "branch": branch,
+        "branch": target,
         "outcome": outcome,
         "commit": done.commit.id if done.commit else None,
         "head": done.head.id,
@@ -79,8 +79,8 @@ def install(*, repository: str, branch: str, speaker: Speaker, settings: Setting
     speaker.say(
         document,
         lambda: Text(
-            f"{words[outcome]} {repository}/{branch} is at {done.head.id[:COMMIT_LENGTH]}; "
-            f"`perago fence probe {repository} --branch {branch}` proves that lakeFS enforces it"
+            f"{words[outcome]} {repository}/{target} is at {done.head.id[:COMMIT_LENGTH]}; "
+            f"`perago fence probe {repository} --branch {target}` proves that lakeFS enforces it"
         ),
     )
 
@@ -95,7 +95,7 @@ def _outcome(done: Installation) -> str:
 @click.argument("repository")
 @_branch_option
 @common_with(store="lakefs")
-def probe(*, repository: str, branch: str, speaker: Speaker, settings: Settings) -> int:
+def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> int:
     """Prove, by a merge that has to be refused, that the server enforces the fence on a branch.
 
     The merge is tried on a hidden branch that is gone afterwards. Exit code 0 only if enforced.
@@ -111,9 +111,10 @@ def probe(*, repository: str, branch: str, speaker: Speaker, settings: Settings)
     from perago.wiring import open_lakefs
 
     store = for_this_command(open_lakefs(settings))
-    head = store.head(repository, branch)
+    target = branch or store.default_branch(repository)
+    head = store.head(repository, target)
     state = probe_fence(store, repository, head.id)
-    install_it = f"`perago fence install {repository} --branch {branch}`"
+    install_it = f"`perago fence install {repository} --branch {target}`"
     words = {
         FenceState.ENFORCED: "enforced: lakeFS refused a merge that expected another head",
         FenceState.SWITCHED_OFF: "installed, but this lakeFS doesn't run actions: set "
@@ -124,7 +125,7 @@ def probe(*, repository: str, branch: str, speaker: Speaker, settings: Settings)
     enforced = state is FenceState.ENFORCED
     document = {
         "repository": repository,
-        "branch": branch,
+        "branch": target,
         "head": head.id,
         "enforced": enforced,
         "state": state.value,
@@ -132,7 +133,7 @@ def probe(*, repository: str, branch: str, speaker: Speaker, settings: Settings)
     speaker.say(
         document,
         lambda: Text(
-            f"the fence of {repository}/{branch}: {words[state]}",
+            f"the fence of {repository}/{target}: {words[state]}",
             style="green" if enforced else "red",
         ),
     )

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def parse_period(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    """The seconds of ``90s``, ``15m``, ``12h``, ``7d`` or ``2w``."""
+def parse_period(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> float | None:
+    """The seconds of ``90s``, ``15m``, ``12h``, ``7d`` or ``2w``; None if none is given."""
+    if value is None:
+        return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value.strip())
     if match is None:
         raise click.BadParameter(f"{value!r} is no period: write 90s, 15m, 12h, 7d or 2w.")
@@ -38,28 +42,44 @@ def parse_period(_context: click.Context, _parameter: click.Parameter, value: st
     show_default=True,
     help="Keep commits that were made, or last were a branch's head, within this time.",
 )
+@click.option(
+    "--orphans-after",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Remove a staging branch of an attempt that this machine doesn't know, if it began longer "
+    "ago than this. Has to exceed the longest attempt.  [default: 1h; on lakeFS 7d]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @common_with(on=True)
-def command(*, keep: float, dry_run: bool, speaker: Speaker, settings: Settings) -> None:
+def command(
+    *,
+    keep: float,
+    orphans_after: float | None,
+    dry_run: bool,
+    speaker: Speaker,
+    settings: Settings,
+) -> None:
     """Remove what dead attempts left, then commits and bytes no branch leads to.
 
-    Work that is going on is never touched. Uploads under way are waited for, up to 30 seconds.
+    Attempts that are going on on this machine are never touched. Of others only the staging
+    branches are seen, and when they began: one that takes longer than --orphans-after loses its
+    branch, and fails. Uploads under way are waited for, up to 30 seconds.
 
     On lakeFS, which collects its own commits and bytes, the machine's object cache is cut to its
-    limit instead. Staging branches of unknown attempts go once they are a day old: other machines
-    may be at work there.
+    limit instead. What can't be looked into or removed there is told, and the rest is seen to.
 
     \b
     JSON: {"dry_run", "directories": [path], "staging_branches": ["repository/branch"],
-      "too_young": ["repository/branch"], and of the embedded store "commits", "trees", "ranges",
-      "objects", "bytes", "temporary_files"; on lakeFS "cache": {"removed_bytes", "kept_bytes"}}
+      "too_young": ["repository/branch"], "problems": [text], and of the embedded store "commits",
+      "trees", "ranges", "objects", "bytes", "temporary_files"; on lakeFS
+      "cache": {"removed_bytes", "kept_bytes"}}
     """
     if settings.store == "lakefs":
         _assert_no_period()
-        document = _on_lakefs(settings, dry_run=dry_run)
+        document = _on_lakefs(settings, orphans_after, dry_run=dry_run)
         speaker.say(document, lambda: _layout(document, _cache_words(document)))
     else:
-        document = _embedded(settings, keep=keep, dry_run=dry_run)
+        document = _embedded(settings, orphans_after, keep=keep, dry_run=dry_run)
         speaker.say(document, lambda: _layout(document, _store_words(document)))
 
 
@@ -69,19 +89,27 @@ def _assert_no_period() -> None:
         raise click.UsageError("--keep is about the embedded store: lakeFS collects its own.")
 
 
-def _embedded(settings: Settings, *, keep: float, dry_run: bool) -> dict[str, object]:
+def _embedded(
+    settings: Settings, orphans_after: float | None, *, keep: float, dry_run: bool
+) -> dict[str, object]:
     from perago.cli.opening import for_this_command
-    from perago.operations.collecting import collect_leftovers
+    from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
     from perago.wiring import open_embedded, system_clock
 
     store = for_this_command(open_embedded(settings))
     collected = collect_leftovers(
-        store, settings.attempts, now=system_clock().now(), dry_run=dry_run
+        store,
+        settings.attempts,
+        now=system_clock().now(),
+        dry_run=dry_run,
+        orphan_seconds=ORPHAN_SECONDS if orphans_after is None else orphans_after,
     )
     return _leftovers(collected) | asdict(store.gc(keep_seconds=keep, dry_run=dry_run))
 
 
-def _on_lakefs(settings: Settings, *, dry_run: bool) -> dict[str, object]:
+def _on_lakefs(
+    settings: Settings, orphans_after: float | None, *, dry_run: bool
+) -> dict[str, object]:
     from perago.cli.opening import for_this_command
     from perago.operations.collecting import SHARED_ORPHAN_SECONDS, collect_leftovers
     from perago.wiring import open_lakefs, system_clock, trim_object_cache
@@ -92,7 +120,7 @@ def _on_lakefs(settings: Settings, *, dry_run: bool) -> dict[str, object]:
         settings.attempts,
         now=system_clock().now(),
         dry_run=dry_run,
-        orphan_seconds=SHARED_ORPHAN_SECONDS,
+        orphan_seconds=SHARED_ORPHAN_SECONDS if orphans_after is None else orphans_after,
     )
     trimmed = trim_object_cache(settings, dry_run=dry_run)
     return _leftovers(collected) | {"dry_run": dry_run, "cache": asdict(trimmed)}
@@ -103,6 +131,7 @@ def _leftovers(collected: Collected) -> dict[str, object]:
         "directories": [str(path) for path in collected.directories],
         "staging_branches": [f"{repository}/{name}" for repository, name in collected.branches],
         "too_young": [f"{repository}/{name}" for repository, name in collected.too_young],
+        "problems": list(collected.problems),
     }
 
 
@@ -117,7 +146,8 @@ def _layout(done: dict[str, object], also: str) -> RenderableType:
         f"{verb} {count(len(directories), 'attempt directory')}, "
         f"{count(len(branches), 'staging branch')}, {also}"
     )
-    return Text("\n".join([*directories, *branches, *spared, summary]))
+    troubles = [f"left alone, {problem}" for problem in _listed(done["problems"])]
+    return Text("\n".join([*directories, *branches, *spared, *troubles, summary]))
 
 
 def _store_words(done: dict[str, object]) -> str:

@@ -43,7 +43,8 @@ def command(
     """Make a branch, below a prefix, equal to DIRECTORY, in one commit.
 
     Files that DIRECTORY doesn't have are removed there. A missing repository or branch is made; on
-    lakeFS a branch begins at the head of the repository's default branch, elsewhere empty.
+    lakeFS a branch begins at the head of the repository's default branch, elsewhere empty, and
+    what was made can be run on; a branch of somebody else's can be imported to, but not run on.
     Symlinks and other special files are refused by name; empty directories and executable bits
     are not kept. Refused while an active run writes the branch.
 
@@ -55,6 +56,7 @@ def command(
     from perago.cli.opening import for_this_command
     from perago.operations.branches import assert_no_active_run
     from perago.operations.importing import import_directory
+    from perago.operations.own_branches import own_branches
     from perago.wiring import branch_to_start_from, open_queue, open_store
 
     name = repository or repository_name(directory.resolve().name)
@@ -73,6 +75,7 @@ def command(
             progress=progress,
             before_publishing=lambda: assert_no_active_run(queue, name, branch),
             start_at=branch_to_start_from(store, name) if created == "branch" else None,
+            own=own_branches(settings),
         )
     document: dict[str, object] = {
         "repository": name,

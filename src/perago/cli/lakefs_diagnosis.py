@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from perago.cli.diagnosis import Finding, problem_writing
@@ -33,20 +33,29 @@ _CLIENTS = ("lakefs_sdk", "obstore")
 _SHOWN_KEYS = 5
 
 
-def diagnose_lakefs(settings: Settings, repository: str | None, branch: str) -> Iterator[Finding]:
+def diagnose_lakefs(
+    settings: Settings, repository: str | None, branch: str | None
+) -> Iterator[Finding]:
     """Go the way of a publication, and no further than where it ends.
 
     A failed step explains the ones after it, so they aren't tried. Without a repository it ends at
-    the server.
+    the server; without a branch it is about the repository's default one.
     """
-    for step in _steps(settings, repository, branch):
-        found = list(step)
-        yield from found
-        if any(finding.verdict == "fail" for finding in found):
-            return
+    try:
+        for step in _steps(settings, repository, branch):
+            failed = False
+            for finding in step:
+                yield finding
+                failed = failed or finding.verdict == "fail"
+            if failed:
+                return
+    except (StoreError, RuntimeConfigError) as error:
+        yield _failure("lakeFS", error)
 
 
-def _steps(settings: Settings, repository: str | None, branch: str) -> Iterator[Iterator[Finding]]:
+def _steps(
+    settings: Settings, repository: str | None, branch: str | None
+) -> Iterator[Iterator[Finding]]:
     from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.wiring import lakefs_access
 
@@ -64,6 +73,7 @@ def _steps(settings: Settings, repository: str | None, branch: str) -> Iterator[
             yield _repositories(store)
             return
         try:
+            branch = branch or store.default_branch(repository)
             head = store.head(repository, branch)
         except StoreError as error:
             name = "branch" if isinstance(error, BranchNotFoundError) else "repository"
@@ -71,16 +81,24 @@ def _steps(settings: Settings, repository: str | None, branch: str) -> Iterator[
             return
         yield _branch(store, repository, branch)
         yield iter(Trial(store, repository, branch, head).run())
-        yield _fence(store, settings.publish_fence, repository, head)
+        yield _fence(store, settings.publish_fence, repository, branch, head)
 
 
 def _clients() -> Iterator[Finding]:
-    missing = [name for name in _CLIENTS if find_spec(name) is None]
-    if missing:
-        detail = f"{' and '.join(missing)} can't be imported"
+    problems = [problem for name in _CLIENTS if (problem := _problem_importing(name))]
+    if problems:
+        detail = f"can't be imported: {'; '.join(problems)}"
         yield Finding("clients", "fail", detail, "pip install 'perago-runtime[lakefs]'")
     else:
         yield Finding("clients", "ok", " and ".join(_CLIENTS))
+
+
+def _problem_importing(name: str) -> str | None:
+    try:
+        import_module(name)
+    except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
+        return f"{name} ({type(error).__name__}: {error})"
+    return None
 
 
 def _cache(settings: Settings) -> Iterator[Finding]:
@@ -123,6 +141,8 @@ def _repositories(store: LakeFSStore) -> Iterator[Finding]:
         found = store.repositories()
     except StoreAccessError:
         yield Finding("repository", "ok", f"this key may not list them, nor need it; {look}")
+    except StoreError as error:
+        yield _failure("repository", error)
     else:
         yield Finding("repository", "ok", f"{count(len(found), 'repository')}; {look}")
 
@@ -144,7 +164,9 @@ def _branch(store: LakeFSStore, repository: str, branch: str) -> Iterator[Findin
     yield Finding("branch", "fail", detail, fix)
 
 
-def _fence(store: LakeFSStore, level: str, repository: str, head: Commit) -> Iterator[Finding]:
+def _fence(
+    store: LakeFSStore, level: str, repository: str, branch: str, head: Commit
+) -> Iterator[Finding]:
     from perago.operations.fencing import probe_fence
 
     try:
@@ -152,17 +174,17 @@ def _fence(store: LakeFSStore, level: str, repository: str, head: Commit) -> Ite
     except StoreError as error:
         yield _failure("fence", error)
     else:
-        yield judge_fence(state, level, repository)
+        yield judge_fence(state, level, repository, branch)
 
 
-def judge_fence(state: FenceState, level: str, repository: str) -> Finding:
+def judge_fence(state: FenceState, level: str, repository: str, branch: str) -> Finding:
     """How bad it is that merges aren't fenced depends on the level that was asked for."""
     from perago.operations.fencing import FenceState
 
-    install = f"`perago fence install {repository}`"
+    install = f"`perago fence install {repository} --branch {branch}`"
     what, fix = {
         FenceState.ENFORCED: ("in place, and a merge onto a wrong head is refused", None),
-        FenceState.MISSING: ("there is none in this repository", install),
+        FenceState.MISSING: (f"there is none on {branch!r}", install),
         FenceState.DIFFERENT: ("there is one, but not this version's", f"{install} replaces it"),
         FenceState.SWITCHED_OFF: (
             "it is in place, but the server doesn't run actions",

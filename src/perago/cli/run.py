@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     metavar="TASK.FIELD=VALUE",
     help="Set a task's parameter; VALUE is JSON, or plain text. May be repeated.",
 )
-@click.option("--repository", help="Where the workspace lives.  [default: the pipeline's name]")
+@click.option(
+    "--repository", "-r", help="Where the workspace lives.  [default: the pipeline's name]"
+)
 @click.option(
     "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to publish to."
 )

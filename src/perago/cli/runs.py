@@ -136,7 +136,8 @@ def _listing(runs: list[dict[str, object]]) -> RenderableType:
     from perago.cli.tables import status, table
 
     if not runs:
-        return Text("no runs yet: start one with `perago run module:pipeline`")
+        start = shlex.join(["perago", "run", "module:pipeline", *place_to_name()])
+        return Text(f"no runs yet: start one with `{start}`")
     headings = ("run", "status", "steps", "pipeline", "branch", "started", "took")
     rows = [
         (

@@ -57,12 +57,19 @@ class Advice:
     warnings: tuple[str, ...]
 
 
-def observe(events: Iterable[Mapping[str, object]]) -> dict[str, Observed]:
-    """Every task's publications, in one pass. Events that say nothing about them are passed by."""
+def observe(events: Iterable[Mapping[str, object]], store: str = "embedded") -> dict[str, Observed]:
+    """Every task's publications to ``store``, in one pass. Other events are passed by.
+
+    A publication that doesn't say where it went was one to the embedded store.
+    """
     found: dict[str, Observed] = {}
+    runs_elsewhere: set[object] = set()
     for event in events:
         task, error = event.get("task"), event.get("error")
         if event.get("step") == "publish":
+            if event.get("store", "embedded") != store:
+                runs_elsewhere.add(event.get("run"))
+                continue
             seconds = _seconds(event.get("merge_seconds"))
             if seconds is None or (error is not None and error not in _MOVED_ANYWAY):
                 continue
@@ -71,7 +78,11 @@ def observe(events: Iterable[Mapping[str, object]]) -> dict[str, Observed]:
             of_task.unanswered += error == PublishUnknownError.code
             lease = _seconds(event.get("lease_seconds"))
             of_task.lease_seconds = of_task.lease_seconds if lease is None else int(lease)
-        elif event.get("step") == "report" and task in found:
+        elif (
+            event.get("step") == "report"
+            and task in found
+            and event.get("run") not in runs_elsewhere
+        ):
             seconds = _seconds(event.get("seconds"))
             found[str(task)].reports += [] if seconds is None else [seconds]
     return found

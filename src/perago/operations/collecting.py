@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.errors import BranchNotFoundError, StoreAccessError
+from perago.errors import BranchNotFoundError, StoreError
 from perago.flow.recover import collect, leftovers
 from perago.model.attempt import STAGING_PREFIX, began_at, execution_id_of
 
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from perago.flow.recover import Leftover
     from perago.ports.store import Store
 
-SHARED_ORPHAN_SECONDS = 24 * 3600.0
-"""The same where attempts on other machines, whose directories aren't here, use the store too."""
-
 ORPHAN_SECONDS = 3600.0
-"""How old a staging branch has to be before nobody's directory means nobody's branch.
+"""How long ago an execution has to have begun before nobody's directory means nobody's branch.
 
 An execution holds its directory before it makes its branch; what works without one, such as an
 import, is over sooner, and fails without harm if it isn't."""
+
+SHARED_ORPHAN_SECONDS = 7 * 24 * 3600.0
+"""The same where attempts on other machines, whose directories aren't here, use the store too.
+
+They count from the start of their body, so none may take as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,14 @@ class Collected:
     """What was removed, or would have been: directories, and (repository, branch) pairs.
 
     ``too_young`` are the branches that nobody here knows, and that may be somebody's elsewhere.
+    ``problems`` says in words which repositories couldn't be looked into, and what couldn't be
+    removed: all of that is left as it is.
     """
 
     directories: tuple[Path, ...]
     branches: tuple[tuple[str, str], ...]
     too_young: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...]
 
 
 def collect_leftovers(
@@ -48,38 +54,54 @@ def collect_leftovers(
 ) -> Collected:
     """Remove attempt directories whose process is gone, and staging branches that are nobody's.
 
-    A branch is nobody's if a dead directory names it, or if it is older than ``orphan_seconds`` and
-    no directory here belongs to its execution.
+    A branch is nobody's if a dead directory names it, or if its execution began more than
+    ``orphan_seconds`` ago and no directory here belongs to it. Raises StoreError if the
+    repositories can't be listed; trouble with one of them leaves the others to be seen to.
     """
+    problems: list[str] = []
     dead = list(leftovers(attempts))
     named = {(leftover.repository, leftover.staging_branch) for leftover in dead}
     known = {path.name.rpartition("-")[2] for path in attempts.glob("*")}
     alive = known - {leftover.execution_id for leftover in dead}
     branches: list[tuple[str, str]] = []
     too_young: list[tuple[str, str]] = []
-    for repository, name, execution in _staging_branches(store):
+    for repository, name, execution in _staging_branches(store, problems):
         if (repository, name) in named:
             branches.append((repository, name))
         elif execution not in alive:
             old = now - began_at(execution) > orphan_seconds
             (branches if old else too_young).append((repository, name))
     if not dry_run:
-        dead = [leftover for leftover in dead if collect(store, leftover)]
-        for repository, name in branches:
-            _delete(store, repository, name)
+        dead = [leftover for leftover in dead if _collect(store, leftover, problems)]
+        branches = [each for each in branches if _delete(store, *each, problems)]
     paths = tuple(leftover.path for leftover in dead)
-    return Collected(paths, tuple(branches), tuple(too_young))
+    return Collected(paths, tuple(branches), tuple(too_young), tuple(problems))
 
 
-def _staging_branches(store: Store) -> Iterator[tuple[str, str, str]]:
+def _staging_branches(store: Store, problems: list[str]) -> Iterator[tuple[str, str, str]]:
     for repository in store.repositories():
-        with suppress(StoreAccessError):  # what we may not look into, we can't have left things in
+        try:
             for branch in store.branches(repository, prefix=STAGING_PREFIX):
                 execution = execution_id_of(branch.name)
                 if execution is not None:
                     yield repository, branch.name, execution
+        except StoreError as error:
+            problems.append(f"{repository}: {error.message}")
 
 
-def _delete(store: Store, repository: str, name: str) -> None:
-    with suppress(BranchNotFoundError):  # gone with its directory, or by its owner just now
-        store.delete_branch(repository, name)
+def _collect(store: Store, leftover: Leftover, problems: list[str]) -> bool:
+    try:
+        return collect(store, leftover)
+    except StoreError as error:
+        problems.append(f"{leftover.path}: {error.message}")
+        return False
+
+
+def _delete(store: Store, repository: str, name: str, problems: list[str]) -> bool:
+    try:
+        with suppress(BranchNotFoundError):  # gone with its directory, or by its owner just now
+            store.delete_branch(repository, name)
+    except StoreError as error:
+        problems.append(f"{repository}/{name}: {error.message}")
+        return False
+    return True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.commit import Commit
+    from perago.operations.own_branches import OwnBranches
     from perago.ports.store import Progress, Store
 
 
@@ -31,20 +32,23 @@ def import_directory(
     progress: Progress | None = None,
     before_publishing: Callable[[], None] | None = None,
     start_at: str | None = None,
+    own: OwnBranches | None = None,
 ) -> Commit | None:
     """Make what the branch has below ``prefix`` equal to the directory's files.
 
     Returns the one commit that does it, whose only parent is the head that was found; None if the
     content is the same already, and then nothing is committed. Bytes the store has aren't moved.
     A missing repository or branch is made, once the directory has proved fit to be stored.
-    Such a branch begins at the ref ``start_at``, or empty. Otherwise as :meth:`HandMade.commit`.
+    Such a branch begins at the ref ``start_at``, or empty, and is one of our ``own`` from then on.
+    Otherwise as :meth:`HandMade.commit`.
 
     Raises UnsupportedFileError or UnsafeKeyError for what can't be stored; the branch is then as
     it was.
     """
     start = key_prefix(checked_prefix(prefix))
     files = _scan(directory, prefix)
-    head = head_or_new(store, repository, branch, start_at=start_at)
+    prepare = own.any_head_or_new if own else head_or_new
+    head = prepare(store, repository, branch, start_at=start_at)
     changes = _differences(store, repository, head, start, files)
     if not changes:
         return None

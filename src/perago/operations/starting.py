@@ -53,12 +53,11 @@ def start_run(
     """
     if not any(step.uses_workspace for step in plan.steps):
         return queue.start(plan, None)
-    prepare = own.head_or_new if own else head_or_new
-    head = prepare(store, point.repository, point.branch, start_at=point.start_at)
+    last = None if point.from_head else queue.last_on(point.repository, point.branch)
+    head = _head(store, point, own, last)
     # Before anything is imported; that nobody starts meanwhile, the queue itself sees to.
     assert_no_active_run(queue, point.repository, point.branch)
-    last = queue.last_on(point.repository, point.branch)
-    if last is not None and not point.from_head:
+    if last is not None:
         _assert_accounted_for(last, point, head)
     if point.directory is not None:
         imported = import_directory(
@@ -73,6 +72,20 @@ def start_run(
         repository=point.repository, branch=point.branch, ref_type="commit", ref=head.id
     )
     return queue.start(plan, workspace)
+
+
+def _head(
+    store: Store, point: StartingPoint, own: OwnBranches | None, last: RunRecord | None
+) -> Commit:
+    if own is None:
+        return head_or_new(store, point.repository, point.branch, start_at=point.start_at)
+    return own.head_or_new(
+        store,
+        point.repository,
+        point.branch,
+        start_at=point.start_at,
+        last_output=last.output_ref if last else None,
+    )
 
 
 def _assert_accounted_for(last: RunRecord, point: StartingPoint, head: Commit) -> None:

@@ -64,12 +64,7 @@ def keep(cache, objects):
                 with tempfile.TemporaryFile() as file:
                     file.write(data)
                     file.flush()
-                    copy = filling.copy_of(entry_of(key, data))
-                    if copy is not None:
-                        copy.append(data[:MIB], file.fileno())
-                        copy.append(data[MIB:], file.fileno())
-                        copy.end(sha256, file.fileno())
-                        copy.close()
+                    filling.add_file(entry_of(key, data), file.fileno(), sha256)
 
 
 def deliver(cache, objects, directory):

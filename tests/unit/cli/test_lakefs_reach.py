@@ -1,5 +1,6 @@
 """What a first answer of a server means, down to the limits between ok, warn and fail."""
 
+import sys
 from email.utils import formatdate
 
 import pytest
@@ -115,16 +116,25 @@ def test_a_proxys_password_is_not_shown(monkeypatch, named):
 @pytest.mark.parametrize(("level", "verdict"), [("auto", "warn"), ("cas", "fail"), ("soft", "ok")])
 @pytest.mark.parametrize("state", list(FenceState)[1:])
 def test_a_fence_is_missed_as_much_as_it_is_asked_for(state, level, verdict):
-    assert judge_fence(state, level, "songs").verdict == verdict
+    assert judge_fence(state, level, "songs", "mine").verdict == verdict
 
 
 @pytest.mark.parametrize("level", ["auto", "cas", "soft"])
 def test_an_enforced_fence_is_always_fine(level):
-    assert judge_fence(FenceState.ENFORCED, level, "songs").verdict == "ok"
+    assert judge_fence(FenceState.ENFORCED, level, "songs", "mine").verdict == "ok"
 
 
-def test_without_the_extra_it_says_what_to_install_and_looks_no_further(monkeypatch):
-    monkeypatch.setattr("perago.cli.lakefs_diagnosis.find_spec", lambda _name: None)
+def test_the_fence_is_proposed_for_the_branch_that_lacks_it():
+    finding = judge_fence(FenceState.MISSING, "cas", "songs", "mine")
+    assert finding.fix == "`perago fence install songs --branch mine`"
+
+
+def test_a_client_that_cant_be_imported_is_told_with_the_reason_and_ends_it(monkeypatch, tmp_path):
+    for name, text in (("lakefs_sdk", "import no_such_part"), ("obstore", "raise OSError('torn')")):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
     (finding,) = diagnose_lakefs(load_settings(store="lakefs"), "songs", "main")
-    assert finding.detail == "lakefs_sdk and obstore can't be imported"
+    assert "lakefs_sdk (ModuleNotFoundError: No module named 'no_such_part')" in finding.detail
+    assert "obstore (OSError: torn)" in finding.detail
     assert finding.fix == "pip install 'perago-runtime[lakefs]'"

@@ -51,6 +51,18 @@ def test_what_did_not_move_a_branch_is_no_observation(event):
     assert observe([event]) == {}
 
 
+def test_publications_to_another_store_say_nothing_about_this_one():
+    events = [
+        published(0.001, run="old"),
+        published(0.002, run="here", store="embedded"),
+        {"step": "report", "task": "songs.count", "run": "here", "seconds": 0.01},
+        published(2.0, run="there", store="lakefs"),
+        {"step": "report", "task": "songs.count", "run": "there", "seconds": 3.0},
+    ]
+    assert observe(events)["songs.count"] == Observed([0.001, 0.002], [0.01])
+    assert observe(events, "lakefs")["songs.count"] == Observed([2.0], [3.0])
+
+
 def test_a_publication_that_may_have_happened_counts_with_what_was_waited():
     found = observe(
         [published(30.0, error="publish_unknown"), published(0.2, error="wrong_landing")]

@@ -1,12 +1,12 @@
 """On a shared server, a run takes place on branches this home made, and on no others."""
 
-import json
-
 import pytest
 
 from perago.errors import AnswerLostError, CommitNotFoundError, RuntimeConfigError
+from perago.operations.importing import import_directory
 from perago.operations.own_branches import OwnBranches
-from perago.testing import Bench
+from perago.operations.starting import StartingPoint, start_run
+from perago.testing import Bench, ManualClock, one_attempt
 from perago.testing.faulty_store import FaultyStore, after, lose_answer, lose_request
 
 
@@ -90,11 +90,98 @@ def test_a_branch_that_was_never_made_can_be_made_again(bench, own):
 
 def test_a_repository_made_anew_under_the_same_name_isnt_the_one_we_made(bench, own, tmp_path):
     own.head_or_new(bench.store, "new-one", "main")
-    (claim,) = (tmp_path / "claims").iterdir()
-    was = json.loads(claim.read_text())
-    claim.write_text(json.dumps(was | {"began_at": "0" * 64}))
-    with pytest.raises(RuntimeConfigError, match="made anew"):
-        own.head_or_new(bench.store, "new-one", "main")
+    wiped = Bench(
+        tmp_path / "wiped", repository="new-one", clock=ManualClock(bench.clock.now() + 1)
+    )
+    with pytest.raises(RuntimeConfigError, match="made it anew"):
+        own.head_or_new(wiped.store, "new-one", "main")
+    wiped.close()
+
+
+def test_a_branch_made_anew_from_before_ours_began_isnt_ours(bench, own):
+    before = bench.head
+    bench.write({"a.txt": "more"})
+    own.head_or_new(bench.store, bench.repository, "mine", start_at=bench.branch)
+    _make_anew(bench, "mine", before)
+    with pytest.raises(RuntimeConfigError, match="made it anew") as refused:
+        own.head_or_new(bench.store, bench.repository, "mine")
+    assert "--from-head" not in refused.value.fix
+
+
+def _make_anew(bench, branch, at):
+    """What somebody else does who likes the name, too."""
+    bench.store.delete_branch(bench.repository, branch)
+    bench.store.create_branch(bench.repository, branch, at)
+    bench.write({"theirs.txt": "theirs"}, branch=branch)
+
+
+@pytest.fixture
+def completed(bench, own, monkeypatch):
+    """A run of one task that published on ``mine``, a branch of ours; starts another one there."""
+    monkeypatch.setenv("BODY", "change")
+    bench.write(one_attempt.BEFORE)
+    plan = one_attempt.matrix.plan({})
+
+    def start(**more):
+        point = StartingPoint(bench.repository, "mine", start_at=bench.branch, **more)
+        return start_run(bench.queue, bench.store, plan, point, own=own)
+
+    run = start()
+    assert bench.attempt(one_attempt.work).accepted
+    assert bench.queue.get(run).output_ref == bench.store.head(bench.repository, "mine").id
+    return start
+
+
+def test_a_branch_without_what_our_last_run_published_isnt_ours(bench, completed):
+    _make_anew(bench, "mine", bench.branch)
+    with pytest.raises(RuntimeConfigError, match="where the last run ended") as refused:
+        completed()
+    assert "--from-head" in refused.value.fix
+    assert bench.queue.active_on(bench.repository, "mine") is None
+    theirs = bench.store.head(bench.repository, "mine").id
+    accepted = bench.queue.get(completed(from_head=True))
+    assert accepted.workspace.ref == theirs, "a person said so"
+
+
+def test_what_others_add_to_a_branch_of_ours_doesnt_make_it_theirs(bench, completed):
+    bench.write({"more.txt": "more"}, branch="mine")
+    assert bench.queue.get(completed()).workspace.ref == bench.store.head("bench", "mine").id
+
+
+# --- importing ------------------------------------------------------------------------------------
+
+
+def _import(bench, own, directory, branch, repository=None):
+    import_directory(
+        bench.store,
+        repository=repository or bench.repository,
+        branch=branch,
+        directory=directory,
+        start_at=None if repository else bench.branch,
+        own=own,
+    )
+
+
+@pytest.fixture
+def songs(tmp_path):
+    (tmp_path / "songs").mkdir()
+    (tmp_path / "songs" / "one.txt").write_text("one")
+    return tmp_path / "songs"
+
+
+def test_what_an_import_makes_is_ours(bench, own, songs):
+    _import(bench, own, songs, "mine")
+    _import(bench, own, songs, "main", repository="new-one")
+    for repository, branch in ((bench.repository, "mine"), ("new-one", "main")):
+        head = bench.store.head(repository, branch)
+        assert own.head_or_new(bench.store, repository, branch) == head
+
+
+def test_a_branch_of_somebody_elses_can_be_imported_to_and_stays_theirs(bench, own, songs):
+    _import(bench, own, songs, bench.branch)
+    assert bench.read() == {"one.txt": b"one"}
+    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+        own.head_or_new(bench.store, bench.repository, bench.branch)
 
 
 def test_a_claim_cut_short_is_a_no(bench, own, tmp_path):
