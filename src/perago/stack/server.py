@@ -33,6 +33,7 @@ _TAIL_LINES = 20
 _STATE = "state.json"
 _TAIL_WIDTH = 300
 _PORT_TRIES = 200
+_PORT_SECONDS = 2.0
 _PORTS = range(20_000, 32_000)
 """Below those that systems hand out for outgoing connections: a client that keeps trying a stopped
 server could otherwise be given the very port it tries, and hold it."""
@@ -206,9 +207,17 @@ def _any_certificate() -> ssl.SSLContext:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """The preferred port if it is free, so that a server keeps its address; else any free one."""
-    if preferred is not None and is_free(preferred):
-        return preferred
+    """The preferred port if it is free, so that a server keeps its address; else any free one.
+
+    A process that was killed gives its port back only when the last of its threads is gone, so a
+    taken one is looked at for a moment.
+    """
+    if preferred is not None:
+        deadline = time.monotonic() + _PORT_SECONDS
+        while not is_free(preferred) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        if is_free(preferred):
+            return preferred
     for _ in range(_PORT_TRIES):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
         if is_free(port):
