@@ -65,6 +65,7 @@ def keep(cache, objects):
                     file.write(data)
                     file.flush()
                     filling.add_file(entry_of(key, data), file.fileno(), sha256)
+    cache.settle()
 
 
 def deliver(cache, objects, directory):

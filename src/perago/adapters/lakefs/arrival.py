@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
-    from perago.adapters.lakefs.cache.filling import Copy
     from perago.model.changes import Download
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,13 +52,11 @@ class Assembly:
     """A new file whose parts come at the same time, each from its start to its end.
 
     Its bytes are hashed in their own order, by whoever has just brought some: from what the system
-    has been given to write a moment ago. In that order they go to the cache's ``copy``, too: doing
-    it afterwards would take as long again. Unless it was ended it is removed when it is closed.
+    has been given to write a moment ago. Unless it was ended it is removed when it is closed.
     """
 
-    def __init__(self, download: Download, part_bytes: int, copy: Copy | None) -> None:
+    def __init__(self, download: Download, part_bytes: int) -> None:
         self.download = download
-        self._copy = copy
         self._part_bytes = part_bytes
         self._parts_missing = len(self.part_starts)
         self._guard = threading.Lock()
@@ -101,7 +98,8 @@ class Assembly:
         try:
             if position != self._hashed:
                 return False
-            self._take(data)
+            self._sha256.update(data)
+            self._hashed += len(data)
             return True
         finally:
             self._hashing.release()
@@ -116,29 +114,26 @@ class Assembly:
                 while (ready := self._ready()) > self._hashed:
                     piece = buffer[: ready - self._hashed]
                     count = os.preadv(self.descriptor, [piece], self._hashed)
-                    self._take(piece[:count])
+                    self._sha256.update(piece[:count])
+                    self._hashed += count
         finally:
             self._hashing.release()
-
-    def _take(self, data: bytes | memoryview) -> None:
-        self._sha256.update(data)
-        self._hashed += len(data)
-        if self._copy is not None:
-            self._copy.append(data, self.descriptor)
 
     def _ready(self) -> int:
         """How far there is no gap, within the part that is being hashed."""
         part = self._hashed - self._hashed % self._part_bytes
         return self._reached.get(part, 0)
 
-    def end_part(self) -> FetchedFile | None:
-        """Another part is complete; with the last of them the file is, and closed."""
+    def end_part(self) -> bool:
+        """Another part is complete; whether all of them are now."""
         self.hash_on()
         with self._guard:
             self._parts_missing -= 1
-            if self._parts_missing:
-                return None
-        self.hash_on()  # nobody else is at it any more: they did so before they were counted
+            return self._parts_missing == 0
+
+    def end(self) -> FetchedFile:
+        """The file, once every part is complete: nobody else is at it any more."""
+        self.hash_on()
         size = self.download.entry.size
         if self._hashed != size:
             raise CorruptObjectError(
@@ -147,16 +142,10 @@ class Assembly:
             )
         with _disk(self.download.path):
             signature = Signature.of(os.fstat(self.descriptor))
-        sha256 = self._sha256.hexdigest()
-        if self._copy is not None:
-            self._copy.end(sha256, self.descriptor)
         self._ended = True
-        self.close()
-        return FetchedFile(self.download.entry.key, sha256, signature)
+        return FetchedFile(self.download.entry.key, self._sha256.hexdigest(), signature)
 
     def close(self) -> None:
-        if self._copy is not None:
-            self._copy.close()
         if self._descriptor is None:
             return
         os.close(self._descriptor)

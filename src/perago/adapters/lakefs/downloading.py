@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.foundation.transfer import Tally
     from perago.adapters.lakefs.access import LakeFSAccess
-    from perago.adapters.lakefs.cache.filling import Copy, Filling
+    from perago.adapters.lakefs.cache.filling import Filling
     from perago.model.changes import Download
     from perago.model.commit import ObjectEntry
 
@@ -47,11 +47,7 @@ class Downloading:
 
     def run(self, wanted: Sequence[Download]) -> list[FetchedFile]:
         """Each of them to its file. No file is left half written."""
-        large = [
-            Assembly(download, _PART, self._copy_of(download.entry))
-            for download in wanted
-            if download.entry.size > WHOLE
-        ]
+        large = [Assembly(download, _PART) for download in wanted if download.entry.size > WHOLE]
         small = [download for download in wanted if download.entry.size <= WHOLE]
         parts = [(assembly, start) for assembly in large for start in assembly.part_starts]
         try:
@@ -100,7 +96,7 @@ class Downloading:
     # --- parts of large ones ----------------------------------------------------------------------
 
     def _fetch_part(self, part: tuple[Assembly, int]) -> FetchedFile | None:
-        """The file, if this was the last part of it."""
+        """The file, if this was the last part of it that was missing."""
         import obstore
 
         assembly, start = part
@@ -120,13 +116,16 @@ class Downloading:
                     self._tally.add_bytes(len(piece))
 
         self._persistence.until_done(read)
-        file = assembly.end_part()
-        if file is not None:
-            self._tally.add_object()
-        return file
+        # Not all at the end: a process has fewer open files than a workspace may have large ones.
+        return self._end(assembly) if assembly.end_part() else None
 
-    def _copy_of(self, entry: ObjectEntry) -> Copy | None:
-        return self._filling.copy_of(entry) if self._filling is not None else None
+    def _end(self, assembly: Assembly) -> FetchedFile:
+        file = assembly.end()
+        if self._filling is not None:
+            self._filling.add_file(assembly.download.entry, assembly.descriptor, file.sha256)
+        assembly.close()
+        self._tally.add_object()
+        return file
 
     def _asking(self, entry: ObjectEntry) -> AbstractContextManager[None]:
         return asking(f"reading {entry.key!r} at {self._ref!r}", self._access)

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perago.adapters.lakefs.cache.copier import Copier
 from perago.adapters.lakefs.cache.delivery import Find, deliver_all
 from perago.adapters.lakefs.cache.filling import Filling
 from perago.adapters.lakefs.cache.index import Index
@@ -39,15 +40,23 @@ class ObjectCache:
         self._packs = directory / "packs"
         self._index = Index(directory / "index.db")
         self._limit = limit_bytes
+        self._copier = Copier()
         self._is_tidy = False
 
     def close(self) -> None:
+        """Finish what is being kept, and let go of the files."""
+        self.settle()
         self._index.close()
+
+    def settle(self) -> None:
+        """Return when everything that is being kept has been."""
+        self._copier.settle()
 
     def deliver(
         self, wanted: Sequence[Download], tally: Tally
     ) -> tuple[list[FetchedFile], Sequence[Download]]:
         """Put what it has in place, verified; the files, and what is still wanted."""
+        self.settle()  # what is being kept just now may be what is wanted
         finds = self._find(wanted)
         if not finds:
             return [], wanted
@@ -60,7 +69,7 @@ class ObjectCache:
     def filling(self) -> Iterator[Filling]:
         """For what is fetched from the store while the block lasts."""
         self._tidy_once()
-        filling = Filling(self._packs, self._index, self._limit)
+        filling = Filling(self._packs, self._index, self._copier, self._limit)
         try:
             yield filling
         finally:
@@ -68,6 +77,7 @@ class ObjectCache:
 
     def trim(self, *, dry_run: bool = False) -> Trimmed:
         """Cut it to its limit now, which may have been lowered, and see to what the dead left."""
+        self.settle()
         before = bytes_of(self._packs)
         with self._silently():
             if dry_run:

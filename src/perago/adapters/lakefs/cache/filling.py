@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
+    from perago.adapters.lakefs.cache.copier import Copier
     from perago.adapters.lakefs.cache.index import Index
     from perago.model.commit import ObjectEntry
 
@@ -24,8 +26,9 @@ PACK_BYTES = 64 << 20
 class Filling:
     """Objects are added by any thread. The first thing that goes wrong ends it, silently."""
 
-    def __init__(self, directory: Path, index: Index, limit: int) -> None:
+    def __init__(self, directory: Path, index: Index, copier: Copier, limit: int) -> None:
         self._directory = directory
+        self._copier = copier
         self._index = index
         self._limit = limit
         # Packs go as a whole, so there have to be several of them within the limit.
@@ -45,17 +48,32 @@ class Filling:
             except (OSError, PeragoError):
                 self._give_up()
 
-    def copy_of(self, entry: ObjectEntry) -> Copy | None:
-        """To keep a large object while it comes; None if it isn't wanted."""
-        return None if self._over or not self._wants(entry) else Copy(self, entry)
+    def add_file(self, entry: ObjectEntry, source: int, sha256: str) -> None:
+        """Keep a large object, from the open file it was written to: later, while others go on.
 
-    def open_for_one(self) -> Pack:
-        """A pack for a large object alone. Raises OSError."""
-        return Pack.create(self._directory)
+        Whoever has the file by then may change it. What is kept of it isn't the object, in that
+        case, and is found out when it is to be delivered.
+        """
+        if self._over or not self._wants(entry):
+            return
+        with suppress(OSError):
+            duplicate = os.dup(source)
+            self._copier.do(lambda: self._copy(entry, duplicate, sha256))
 
-    def keep_one(self, pack: Pack, entry: ObjectEntry, sha256: str) -> None:
-        """Make known what such a pack holds. Raises PeragoError."""
-        self._commit(pack, [(entry, Place(pack.name, 0, sha256))])
+    def _copy(self, entry: ObjectEntry, source: int, sha256: str) -> None:
+        try:
+            pack = Pack.create(self._directory)
+            try:
+                pack.take_copy(source)
+                self._commit(pack, [(entry, Place(pack.name, 0, sha256))])
+            except BaseException:
+                pack.discard()
+                raise
+            pack.close()
+        except (OSError, PeragoError):
+            pass
+        finally:
+            os.close(source)
 
     def end(self) -> None:
         """Make known what isn't yet."""
@@ -97,55 +115,6 @@ class Filling:
         remove(self._directory, gone)
 
     def _give_up(self) -> None:
-        self._over = True
-        if self._pack is not None:
-            with suppress(OSError):
-                self._pack.discard()
-            self._pack = None
-
-
-class Copy:
-    """A large object in a pack of its own, from beginning to end; by one thread at a time.
-
-    ``source`` is the open file that it is written to: where that can be, its blocks are shared once
-    it is complete. The first thing that goes wrong ends it, silently.
-    """
-
-    def __init__(self, filling: Filling, entry: ObjectEntry) -> None:
-        self._filling = filling
-        self._entry = entry
-        self._pack: Pack | None = None
-        self._shares = False
-        self._over = False
-
-    def append(self, data: bytes | memoryview, source: int) -> None:
-        """The next of its bytes."""
-        if self._over or self._shares:
-            return
-        try:
-            if self._pack is None:
-                self._pack = self._filling.open_for_one()
-                self._shares = self._pack.share(source)
-            if not self._shares:
-                self._pack.append(data)
-        except OSError:
-            self.close()
-
-    def end(self, sha256: str, source: int) -> None:
-        """All of it was appended, and this is its hash."""
-        if self._pack is None:
-            return
-        try:
-            if self._shares and not self._pack.share(source):
-                return
-            self._filling.keep_one(self._pack, self._entry, sha256)
-        except (OSError, PeragoError):
-            return
-        self._pack.close()
-        self._pack = None
-
-    def close(self) -> None:
-        """Nothing is left of it unless it was ended."""
         self._over = True
         if self._pack is not None:
             with suppress(OSError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SUFFIX = ".pack"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPIED_AT_A_TIME = 64 << 20
 
 
 class Pack:
@@ -53,12 +54,13 @@ class Pack:
         self.size += len(data)
         return start
 
-    def share(self, source: int) -> bool:
-        """Make it a copy of a whole file that takes no room; False if that can't be done here."""
+    def take_copy(self, source: int) -> None:
+        """Make an empty pack a copy of a whole file, sharing its blocks where that can be."""
         if not share_blocks(source, self._descriptor):
-            return False
+            start = 0
+            while copied := os.sendfile(self._descriptor, source, start, _COPIED_AT_A_TIME):
+                start += copied
         self.size = os.fstat(self._descriptor).st_size
-        return True
 
     def close(self) -> None:
         os.close(self._descriptor)
