@@ -92,8 +92,9 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 	&& $(COMPILE) pyproject.toml --extra lakefs --group dev -c requirements/base.txt \
 		-o requirements/dev.txt \
 	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
-	&& $(COMPILE) --group go -o src/perago/stack/go.txt
-	@! grep -n '://' requirements/*.txt src/perago/stack/go.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
+	&& $(COMPILE) --group go -o src/perago/stack/go.txt \
+	&& $(COMPILE) benchmarks/lakefs_peer.in -o benchmarks/lakefs_peer.txt
+	@! grep -n '://' requirements/*.txt src/perago/stack/go.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove everything these commands made, the private environment included

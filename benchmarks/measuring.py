@@ -69,20 +69,22 @@ def at_most(what: str, measured: str, value: float, bar: float, unit: str) -> Fi
     return Figure(what, measured, value, f"<= {bar:g}{unit}", value <= bar)
 
 
-def interleaved(sides: Mapping[str, Callable[[], float]], *, rounds: int) -> Samples:
+def interleaved(
+    sides: Mapping[str, Callable[[], float]], *, rounds: int, warm_ups: int = 1
+) -> Samples:
     """Seconds of every side in every round, A B A B, after one round that isn't counted.
 
     A side times itself, so that its preparation and its checks stay out of the figure. The disk
     is quiet when it starts: what the side before it left to be written is its own affair.
     """
     samples: Samples = {name: [] for name in sides}
-    for number in range(rounds + 1):
+    for number in range(1 - warm_ups, rounds + 1):
         for name, side in sides.items():
             settle()
             seconds = side()
-            if number:
+            if number > 0:
                 samples[name].append(seconds)
-        if number:
+        if number > 0:
             told = ", ".join(f"{name} {taken[-1]:.2f} s" for name, taken in samples.items())
             say(f"  round {number} of {rounds}: {told}")
     return samples
@@ -104,6 +106,11 @@ def settle() -> None:
 
 def median(values: list[float]) -> float:
     return statistics.median(values)
+
+
+def spread_of(values: list[float]) -> str:
+    """The median, with the least and the most."""
+    return f"{median(values):.2f} s ({min(values):.2f}-{max(values):.2f})"
 
 
 def say(line: str) -> None:
@@ -156,5 +163,6 @@ def machine_facts(directory: Path) -> dict[str, str | int]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "filesystem": filesystem_of(directory),
+        "load at the start": f"{os.getloadavg()[0]:.1f}",
         "git": subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip(),
     }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perago.declare.task import AnyTask
+    from perago.flow.runtime import Runtime
+    from perago.model.attempt import Delivery
     from perago.model.commit import Commit
     from perago.ports.journal import Journal
 
@@ -33,36 +35,47 @@ class Nothing(BaseModel):
 
 
 class Shipped:
-    """One home directory with one repository, made from a directory's files."""
+    """One home directory with one repository, made from a directory's files.
 
-    def __init__(self, home: Path) -> None:
-        self.settings = load_settings(home=home)
+    ``chosen`` are settings that differ from the ones it ships with.
+    """
+
+    def __init__(self, home: Path, *, repository: str = REPOSITORY, **chosen: object) -> None:
+        self.repository = repository
+        self.settings = load_settings(home=home, **chosen)
         spread(self.settings.attempts)
         self.store = open_store(self.settings)
         self.queue = open_queue(self.settings)
 
+    def close(self) -> None:
+        self.store.close()
+        self.queue.close()
+
     def fill(self, directory: Path) -> None:
         """Import the files, without waiting for the disk at each: this isn't measured."""
         hasty = EmbeddedStore(self.store.root, durable=False)
-        import_directory(hasty, repository=REPOSITORY, branch=BRANCH, directory=directory)
+        import_directory(hasty, repository=self.repository, branch=BRANCH, directory=directory)
         hasty.close()
         os.sync()
 
     @property
     def head(self) -> Commit:
-        return self.store.head(REPOSITORY, BRANCH)
+        return self.store.head(self.repository, BRANCH)
 
-    def attempt(self, change: Callable[[Path], None], journal: Journal | None = None) -> float:
+    def attempt(
+        self,
+        change: Callable[[Path], None],
+        journal: Journal | None = None,
+        runtime: Runtime | None = None,
+    ) -> float:
         """Seconds of one whole attempt, cleanup included, whose body is ``change``.
 
         Raises SystemExit unless it completed and its commit is the branch's head, on the input.
         """
         changing = task_that(change)
         before = self.head.id
-        where = WorkspaceRef(repository=REPOSITORY, branch=BRANCH, ref_type="commit", ref=before)
-        self.queue.start(pipeline("bench", [changing]).plan(), where)
-        (delivery,) = self.queue.poll([changing.name], worker_id="bench")
-        runtime = build_runtime(self.settings, journal)
+        delivery = self.deliver(changing, before)
+        runtime = runtime or build_runtime(self.settings, journal)
         with stopwatch() as taken:
             outcome = run_attempt(delivery, changing, runtime)
         if not outcome.accepted or not outcome.report.completed:
@@ -70,6 +83,13 @@ class Shipped:
         if not self.head.is_only_child_of(before):
             raise SystemExit(f"the measured attempt published nothing on {before}")
         return taken[0]
+
+    def deliver(self, changing: AnyTask, ref: str) -> Delivery:
+        """An attempt that is due, on the commit ``ref``."""
+        where = WorkspaceRef(repository=self.repository, branch=BRANCH, ref_type="commit", ref=ref)
+        self.queue.start(pipeline("bench", [changing]).plan(), where)
+        (delivery,) = self.queue.poll([changing.name], worker_id="bench")
+        return delivery
 
 
 def task_that(change: Callable[[Path], None]) -> AnyTask:

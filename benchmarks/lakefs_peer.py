@@ -1,0 +1,117 @@
+"""perago 0.6.1, the package that came before this one, in an environment of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+from perago.stack.fetching import run
+from perago.stack.tools import Tool, ensure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from perago.model.workspace import WorkspaceRef
+    from perago.stack.tools import Tell
+
+VERSION = "0.6.1"
+PINNED = Path(__file__).with_name("lakefs_peer.txt")
+DRIVER = Path(__file__).with_name("lakefs_peer_driver.py")
+
+
+def ensure_peer(tell: Tell) -> Path:
+    """The Python that has the peer installed: in the tools cache, never in the project's own.
+
+    Raises RuntimeConfigError if it can't be fetched from a package index.
+    """
+    pins = hashlib.sha256(PINNED.read_bytes()).hexdigest()[:12]
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    peer = Tool("peer", f"{VERSION}-{python}-{pins}", ("bin/python",))
+    return ensure(peer, lambda room: _install(room, tell), tell) / "bin" / "python"
+
+
+def _install(room: Path, tell: Tell) -> None:
+    tell(f"  fetching perago {VERSION} from the Python package index, once for this machine")
+    steps = (
+        [sys.executable, "-m", "venv", room],
+        [
+            *(room / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input"),
+            *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
+            *("--require-hashes", "--requirement", PINNED),
+        ],
+    )
+    for command in steps:
+        run(
+            command,
+            doing=f"installing perago {VERSION}",
+            fix="let pip reach a package index (PIP_INDEX_URL, PIP_CERT, HTTPS_PROXY are obeyed)",
+            environment=os.environ,
+            directory=room,
+        )
+
+
+class Peer:
+    """One process of the peer's; a context manager. Its imports are done when it is entered."""
+
+    def __init__(self, python: Path, server: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [str(python), str(DRIVER)],
+            env={**os.environ, **server},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._answer()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream(self._process.stdin).close()
+        self._process.wait()
+        self._stream(self._process.stdout).close()
+
+    def fetch(self, workspace: WorkspaceRef, directory: Path) -> float:
+        """Seconds of fetching a workspace into a new directory, which stays."""
+        return self._ask(workspace, directory)["fetch"]
+
+    def attempt(
+        self,
+        workspace: WorkspaceRef,
+        directory: Path,
+        *,
+        changed: Sequence[str],
+        file_bytes: int,
+        seed: int,
+    ) -> dict[str, float]:
+        """Seconds of its steps: ``fetch``, ``stage``, ``publish``, ``cleanup``, ``attempt``.
+
+        The body gives every path of ``changed`` new bytes, those that ``seed`` stands for.
+        """
+        change = {"paths": list(changed), "file_bytes": file_bytes, "seed": seed}
+        return self._ask(workspace, directory, change=change)
+
+    def _ask(
+        self, workspace: WorkspaceRef, directory: Path, **more: Mapping[str, object]
+    ) -> dict[str, float]:
+        given = workspace.model_dump()
+        given["refType"] = given.pop("ref_type")  # as it spells it
+        asked = {"workspace": given, "directory": str(directory), **more}
+        print(json.dumps(asked), file=self._stream(self._process.stdin), flush=True)
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        line = self._stream(self._process.stdout).readline()
+        if not line:
+            raise SystemExit("the peer ended; what it said is above")
+        found: dict[str, float] = json.loads(line)
+        return found
+
+    def _stream(self, stream: IO[str] | None) -> IO[str]:
+        assert stream is not None
+        return stream
