@@ -63,7 +63,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
         question=f"one object of {size // MIB:,} MiB on lakeFS, fetched, appended to, uploaded",
         basis=f"medians of {rounds} interleaved rounds, each attempt in a fresh process",
         figures=(
-            throughput("fetched, verified and cached", "fetch", size, size, race.samples),
+            throughput("fetched, verified, being cached", "fetch", size, size, race.samples),
             Figure(
                 "fetched and verified, without the cache: times lakectl's throughput",
                 f"perago {size / MIB / median(uncached):,.0f} MiB/s, {spread_of(uncached)}",
