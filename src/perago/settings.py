@@ -163,9 +163,10 @@ def load_settings(**given: object) -> Settings:
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         settings = Settings(**values)
-        if not settings.model_fields_set.isdisjoint(SERVER_FIELDS):
+        stack = settings.stack / STACK_SETTINGS
+        if not settings.model_fields_set.isdisjoint(SERVER_FIELDS) or not stack.is_file():
             return settings
-        return Settings(_env_file=(settings.stack / STACK_SETTINGS, ".env"), **values)
+        return Settings(_env_file=(stack, ".env"), **values)
     except ValidationError as error:
         problems = "; ".join(
             f"{_spelled(str(e['loc'][0]), e['input'])}: {e['msg']}" for e in error.errors()

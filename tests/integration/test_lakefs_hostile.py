@@ -10,9 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from lakefs_bench import store_on
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
 from perago.adapters.local.engine import LocalEngine
 from perago.adapters.local.filesystem import folds_case
 from perago.errors import UnsafeKeyError
@@ -23,14 +22,7 @@ from perago.testing.conformance.bench import Bench
 
 @pytest.fixture
 def store(lakefs_server):
-    store = LakeFSStore(
-        LakeFSAccess(
-            lakefs_server.endpoint,
-            lakefs_server.access_key_id,
-            lakefs_server.secret_access_key,
-            storage_namespace=lakefs_server.storage_namespace,
-        )
-    )
+    store = store_on(lakefs_server)
     yield store
     store.close()
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import secrets
 
 import pytest
+from lakefs_bench import store_on
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
 from perago.operations.fencing import install_fence
 from perago.testing.racing import Counts, race
 
@@ -24,14 +23,7 @@ ALL_MERGES = ALL_ROUNDS * WRITERS
 @pytest.fixture
 def open_store(lakefs_server):
     def opened():
-        return LakeFSStore(
-            LakeFSAccess(
-                lakefs_server.endpoint,
-                lakefs_server.access_key_id,
-                lakefs_server.secret_access_key,
-                storage_namespace=lakefs_server.storage_namespace,
-            )
-        )
+        return store_on(lakefs_server)
 
     return opened
 

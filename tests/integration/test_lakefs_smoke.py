@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from lakefs_bench import store_on
 
 pytestmark = pytest.mark.slow
 
@@ -61,14 +59,7 @@ def start(lakefs_server, tmp_path):
 
 @pytest.fixture
 def store(lakefs_server):
-    opened = LakeFSStore(
-        LakeFSAccess(
-            lakefs_server.endpoint,
-            lakefs_server.access_key_id,
-            lakefs_server.secret_access_key,
-            storage_namespace=lakefs_server.storage_namespace,
-        )
-    )
+    opened = store_on(lakefs_server)
     yield opened
     opened.close()
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from lakefs_bench import store_on
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
 from perago.adapters.lakefs.cache import ObjectCache
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.errors import StoreRefusedError
@@ -21,13 +20,7 @@ from perago.testing.conformance.store_updates import (
 
 @pytest.fixture
 def store(lakefs_server, tmp_path):
-    access = LakeFSAccess(
-        lakefs_server.endpoint,
-        lakefs_server.access_key_id,
-        lakefs_server.secret_access_key,
-        storage_namespace=lakefs_server.storage_namespace,
-    )
-    store = LakeFSStore(access, cache=ObjectCache(tmp_path / "cache", limit_bytes=1 << 30))
+    store = store_on(lakefs_server, cache=ObjectCache(tmp_path / "cache", limit_bytes=1 << 30))
     yield store
     store.close()
 
@@ -70,14 +63,7 @@ class TestFencedLakeFSStore(ConditionalMerges, UnconditionalRelocations):
 
 def test_where_the_server_runs_no_actions_the_fence_does_not_count(lakefs_binaries, tmp_path):
     with lakefs.start(tmp_path / "server", config={"actions": {"enabled": False}}) as server:
-        store = LakeFSStore(
-            LakeFSAccess(
-                server.endpoint,
-                server.access_key_id,
-                server.secret_access_key,
-                storage_namespace=server.storage_namespace,
-            )
-        )
+        store = store_on(server)
         directory = tmp_path / "files"
         directory.mkdir()
         bench = Bench(store, directory)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
-    from perago.operations.collecting import Collected
+    from perago.ports.store import Store
     from perago.settings import Settings
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -93,40 +93,43 @@ def _embedded(
     settings: Settings, orphans_after: float | None, *, keep: float, dry_run: bool
 ) -> dict[str, object]:
     from perago.cli.opening import for_this_command
-    from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
-    from perago.wiring import open_embedded, system_clock
+    from perago.operations.collecting import ORPHAN_SECONDS
+    from perago.wiring import open_embedded
 
     store = for_this_command(open_embedded(settings))
-    collected = collect_leftovers(
-        store,
-        settings.attempts,
-        now=system_clock().now(),
-        dry_run=dry_run,
-        orphan_seconds=ORPHAN_SECONDS if orphans_after is None else orphans_after,
-    )
-    return _leftovers(collected) | asdict(store.gc(keep_seconds=keep, dry_run=dry_run))
+    seconds = ORPHAN_SECONDS if orphans_after is None else orphans_after
+    found = _leftovers(store, settings, seconds, dry_run=dry_run)
+    return found | asdict(store.gc(keep_seconds=keep, dry_run=dry_run))
 
 
 def _on_lakefs(
     settings: Settings, orphans_after: float | None, *, dry_run: bool
 ) -> dict[str, object]:
     from perago.cli.opening import for_this_command
-    from perago.operations.collecting import SHARED_ORPHAN_SECONDS, collect_leftovers
-    from perago.wiring import open_lakefs, system_clock, trim_object_cache
+    from perago.operations.collecting import SHARED_ORPHAN_SECONDS
+    from perago.wiring import open_lakefs, trim_object_cache
 
     store = for_this_command(open_lakefs(settings))
+    seconds = SHARED_ORPHAN_SECONDS if orphans_after is None else orphans_after
+    found = _leftovers(store, settings, seconds, dry_run=dry_run)
+    trimmed = trim_object_cache(settings, dry_run=dry_run)
+    return found | {"dry_run": dry_run, "cache": asdict(trimmed)}
+
+
+def _leftovers(
+    store: Store, settings: Settings, orphan_seconds: float, *, dry_run: bool
+) -> dict[str, object]:
+    """Collect what dead attempts left, and say what that was."""
+    from perago.operations.collecting import collect_leftovers
+    from perago.wiring import system_clock
+
     collected = collect_leftovers(
         store,
         settings.attempts,
         now=system_clock().now(),
         dry_run=dry_run,
-        orphan_seconds=SHARED_ORPHAN_SECONDS if orphans_after is None else orphans_after,
+        orphan_seconds=orphan_seconds,
     )
-    trimmed = trim_object_cache(settings, dry_run=dry_run)
-    return _leftovers(collected) | {"dry_run": dry_run, "cache": asdict(trimmed)}
-
-
-def _leftovers(collected: Collected) -> dict[str, object]:
     return {
         "directories": [str(path) for path in collected.directories],
         "staging_branches": [f"{repository}/{name}" for repository, name in collected.branches],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from perago.adapters.foundation.transfer import in_parallel
 from perago.adapters.lakefs.answers import Request
 from perago.adapters.lakefs.api import PAGE, Api
-from perago.adapters.lakefs.fence import NO_COMMIT, Fences
+from perago.adapters.lakefs.checksums import MD5
+from perago.adapters.lakefs.fence import COMMIT_ID, NO_COMMIT, Fences
 from perago.adapters.lakefs.gateway import Gateway
 from perago.errors import (
     AnswerLostError,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from perago.ports.store import Progress
 
 _STAT_THREADS = 8
-_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
-_MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class LakeFSStore:
@@ -244,7 +242,7 @@ class LakeFSStore:
 
     def holds(self, entry: ObjectEntry, path: Path) -> bool:
         """By md5, which is what lakeFS's checksum is for an object that came in one part."""
-        if not _MD5.fullmatch(entry.checksum):
+        if not MD5.fullmatch(entry.checksum):
             return False
         with path.open("rb", buffering=0) as file:
             found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
@@ -471,7 +469,7 @@ class LakeFSStore:
         return ObjectEntry(key, found.size_bytes, found.checksum, found.physical_address)
 
     def _commit_id(self, repository: str, ref: str) -> str:
-        return ref if _COMMIT_ID.fullmatch(ref) else self.get_commit(repository, ref).id
+        return ref if COMMIT_ID.fullmatch(ref) else self.get_commit(repository, ref).id
 
     def _assert_branch(self, repository: str, branch: str) -> None:
         """Raises BranchNotFoundError or RepositoryNotFoundError, if that is what is wrong."""

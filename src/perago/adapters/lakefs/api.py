@@ -7,12 +7,12 @@ own habit of sending PUT and DELETE again is switched off.
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perago.adapters.lakefs.answers import Request, is_definite, message_of, refusal, shortened
+from perago.adapters.lakefs.persistence import pauses
 from perago.errors import AnswerLostError, RuntimeConfigError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -53,18 +53,15 @@ class Api:
     def read(self, request: Request, call: Callable[[Any, tuple[float, float]], T]) -> T:
         """Ask, again if need be. Raises StoreUnavailableError, or what a definite no means."""
         timeouts = (self._access.timeouts.connect, self._access.timeouts.read)
-        pause = FIRST_PAUSE_SECONDS
-        for attempt in range(1, READ_ATTEMPTS + 1):
+        for pause in pauses(READ_ATTEMPTS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, growth=3):
             try:
                 return self._call(request, call, timeouts)
             except StoreUnavailableError:
                 # Who never got through has a wrong address, more likely than a bad moment.
-                if attempt == READ_ATTEMPTS or not self._got_through:
+                if not self._got_through:
                     raise
-            # Not all the workers that lost the server come back at the same moment.
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - nothing secret
-            pause = min(pause * 3, LONGEST_PAUSE_SECONDS)
-        raise AssertionError("the last attempt returns or raises")
+            time.sleep(pause)
+        return self._call(request, call, timeouts)
 
     def mutate(
         self,

@@ -25,7 +25,7 @@ WHOLE = 8 << 20
 _MOST_PARTS = 10_000  # S3's own limit
 _MIB = 1 << 20
 _SMALLEST_PART = 5 * _MIB  # S3's own limit, for all parts but the last
-_MD5 = re.compile(r"[0-9a-f]{32}")
+MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def part_size(size: int) -> int:
@@ -46,7 +46,7 @@ def etag_of_parts(md5s: Iterable[bytes]) -> str:
 
 def tells(entry: ObjectEntry) -> bool:
     """Whether its checksum depends on its bytes alone: it can't have come in several parts."""
-    return entry.size <= _SMALLEST_PART and _MD5.fullmatch(entry.checksum) is not None
+    return entry.size <= _SMALLEST_PART and MD5.fullmatch(entry.checksum) is not None
 
 
 def matches(entry: ObjectEntry, data: bytes | Bytes) -> bool:

@@ -49,7 +49,7 @@ hooks:
 """.encode()
 
 _REMEMBERED = 1000
-_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
+COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class Fences:
@@ -76,7 +76,7 @@ class Fences:
     def _is_present(self, repository: str, ref: str) -> bool:
         if (repository, ref) not in self._present:
             found = self._read(repository, ref, FENCE_KEY) == FENCE_ACTION
-            if not _COMMIT_ID.fullmatch(ref):  # only what can't change is worth remembering
+            if not COMMIT_ID.fullmatch(ref):  # only what can't change is worth remembering
                 return found
             if len(self._present) >= _REMEMBERED:
                 self._present.clear()

@@ -27,7 +27,7 @@ class Persistence:
     def until_done(self, attempt: Callable[[], T]) -> T:
         """Raises StoreUnavailableError after the last attempt, and any other error at once."""
         try:
-            for pause in _pauses():
+            for pause in pauses(ATTEMPTS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, growth=2):
                 try:
                     return attempt()
                 except StoreUnavailableError:
@@ -39,9 +39,9 @@ class Persistence:
             raise
 
 
-def _pauses() -> Iterator[float]:
-    """Between the attempts. Not all the threads that lost the server come back at one moment."""
-    longest = FIRST_PAUSE_SECONDS
-    for _ in range(ATTEMPTS - 1):
-        yield longest * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
-        longest = min(longest * 2, LONGEST_PAUSE_SECONDS)
+def pauses(attempts: int, first: float, longest: float, *, growth: float) -> Iterator[float]:
+    """Between the attempts. Not all who lost the server come back to it at one moment."""
+    pause = first
+    for _ in range(attempts - 1):
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+        pause = min(pause * growth, longest)
