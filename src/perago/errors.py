@@ -4,6 +4,7 @@
 
     PeragoError
     ├── TaskDefinitionError        fix the code: a declaration is wrong
+    │   └── UnsafeWorkflowError        … a workflow definition breaks what operators promise
     ├── RuntimeConfigError         fix a setting, a command line or the machine
     ├── TaskInputError             fix whoever scheduled the task: its input is malformed
     ├── GuardrailViolation         the data breaks the task's contract
@@ -21,7 +22,10 @@
     │   └── WorkspaceChangedError      a file moved under the runtime while it was being staged
     ├── FenceError                 this attempt may not publish
     │   ├── StaleAttemptError          the orchestrator no longer counts on it
+    │   │   └── SupersededError            … because it was delivered again: that one speaks now
     │   ├── PublishFenceError          the branch is not where the attempt started from
+    │   │   └── TwinPublishedError         … because another execution of this delivery published
+    │   ├── SecondWriterError          another active workflow writes the same branch
     │   └── LeaseTooShortError         too little of the lease is left to publish within
     ├── UnsettledPublishError      the branch may have changed: look at it, then go on
     │   ├── WrongLandingError          a merge landed on somebody else's commit
@@ -38,8 +42,11 @@
     │   ├── StoreFullError             no room or no permission to write
     │   └── CorruptObjectError         bytes that don't match their hash
     ├── OrchestratorError          the queue
-    │   ├── OrchestratorUnavailableError
-    │   └── UnknownAttemptError
+    │   ├── OrchestratorUnavailableError   not now; safe to ask again
+    │   ├── OrchestratorRefusedError       a definite no: nothing was changed
+    │   │   └── OrchestratorAccessError        … to these credentials
+    │   ├── UnknownAttemptError
+    │   └── DefinitionDiffersError     what is registered isn't what the code declares
     └── RunError                   a pipeline run
         ├── RunNotFoundError
         ├── BranchBusyError            another active run writes this branch
@@ -47,7 +54,8 @@
 
 ``code`` is stable and goes into logs and ``--json`` output; ``fix`` says what to do next.
 ``terminal`` is the retry semantics: a terminal error makes the attempt
-``FAILED_WITH_TERMINAL_ERROR``, any other one ``FAILED``.
+``FAILED_WITH_TERMINAL_ERROR``, any other one ``FAILED``. An execution that fails with a ``silent``
+one isn't reported at all: another execution of the same delivery speaks for the task.
 """
 
 from __future__ import annotations
@@ -60,6 +68,7 @@ class PeragoError(Exception):
 
     code: ClassVar[str] = "perago"
     terminal: ClassVar[bool] = False
+    silent: ClassVar[bool] = False
 
     def __init__(self, message: str, *, fix: str | None = None) -> None:
         super().__init__(message)
@@ -82,6 +91,12 @@ class TaskDefinitionError(PeragoError):
     """A task, guardrail, control or pipeline is declared wrongly."""
 
     code = "task_definition"
+
+
+class UnsafeWorkflowError(TaskDefinitionError):
+    """A workflow in which one branch of a workspace could be written twice at a time."""
+
+    code = "unsafe_workflow"
 
 
 class RuntimeConfigError(PeragoError):
@@ -188,10 +203,30 @@ class StaleAttemptError(FenceError):
     code = "stale_attempt"
 
 
+class SupersededError(StaleAttemptError):
+    """The task was handed out again: whoever got it last speaks for it, and this one is silent."""
+
+    code = "superseded"
+    silent = True
+
+
 class PublishFenceError(FenceError):
     """The target branch is in a state this attempt may not publish onto."""
 
     code = "publish_fence"
+
+
+class TwinPublishedError(PublishFenceError):
+    """Another execution of this same delivery published, and may still be accepted."""
+
+    code = "twin_published"
+    silent = True
+
+
+class SecondWriterError(FenceError):
+    """Another active workflow writes the same branch, and PERAGO_SINGLE_WRITER is ``enforce``."""
+
+    code = "second_writer"
 
 
 class LeaseTooShortError(FenceError):
@@ -312,6 +347,24 @@ class OrchestratorUnavailableError(OrchestratorError):
     """The orchestrator didn't answer; asking again is safe."""
 
     code = "orchestrator_unavailable"
+
+
+class OrchestratorRefusedError(OrchestratorError):
+    """The orchestrator said no. It changed nothing."""
+
+    code = "orchestrator_refused"
+
+
+class OrchestratorAccessError(OrchestratorRefusedError):
+    """The orchestrator doesn't know these credentials, or doesn't let them do what was asked."""
+
+    code = "orchestrator_access"
+
+
+class DefinitionDiffersError(OrchestratorError):
+    """A task or workflow isn't registered, or not as the code declares it."""
+
+    code = "definition_differs"
 
 
 class UnknownAttemptError(OrchestratorError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -49,6 +49,36 @@ class Settings(BaseSettings):
     )
     store: Literal["embedded", "lakefs"] = Field(
         default="embedded", description="Where workspaces live; --on says so for one command."
+    )
+    orchestrator: Literal["embedded", "conductor"] = Field(
+        default="embedded", description="Who schedules tasks; --on says so for one command."
+    )
+    conductor_url: str | None = Field(
+        default=None,
+        validation_alias="CONDUCTOR_SERVER_URL",
+        description="The Conductor server's address, with /api.",
+    )
+    conductor_auth_key: str | None = Field(
+        default=None,
+        validation_alias="CONDUCTOR_AUTH_KEY",
+        description="The Conductor key to use, where the server asks for one.",
+    )
+    conductor_auth_secret: SecretStr | None = Field(
+        default=None,
+        validation_alias="CONDUCTOR_AUTH_SECRET",
+        description="That key's secret.",
+    )
+    conductor_ca_file: Path | None = Field(
+        default=None,
+        description="Certificates of an authority of your own, to believe Conductor by.",
+    )
+    single_writer: Literal["off", "warn", "enforce"] = Field(
+        default="warn",
+        description="What a worker does about a second active workflow on a branch it is to write.",
+    )
+    listen: str | None = Field(
+        default=None,
+        description="Where `perago start` answers for its health and metrics: '127.0.0.1:9464'.",
     )
     lakefs_endpoint: str | None = Field(
         default=None,
@@ -133,7 +163,7 @@ class Settings(BaseSettings):
         secret = self.lakefs_secret_access_key
         if endpoint is None or key is None or secret is None:
             missing = [
-                variable_of(name) for name in sorted(SERVER_FIELDS) if getattr(self, name) is None
+                variable_of(name) for name in sorted(LAKEFS_FIELDS) if getattr(self, name) is None
             ]
             raise RuntimeConfigError(
                 f"no lakeFS is set up: {', '.join(missing)} "
@@ -145,6 +175,31 @@ class Settings(BaseSettings):
         return plain_endpoint(endpoint), key, secret
 
     @property
+    def conductor_login(self) -> ConductorLogin:
+        """The server's plain address, and our key and its secret where there are any.
+
+        Raises RuntimeConfigError, naming what isn't set or is no address.
+        """
+        if self.conductor_url is None:
+            raise RuntimeConfigError(
+                "no Conductor is set up: CONDUCTOR_SERVER_URL is not set",
+                fix="set it in the environment or in .env (http://HOST:PORT/api), or start one "
+                "here with `perago stack up`",
+            )
+        key, secret = self.conductor_auth_key, self.conductor_auth_secret
+        if (key is None) != (secret is None):
+            given, missing = "CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET"
+            if key is None:
+                given, missing = missing, given
+            raise RuntimeConfigError(
+                f"{given} is set, and {missing} isn't",
+                fix="set both, or neither for a server that asks for no key",
+            )
+        return ConductorLogin(
+            _plain_address("CONDUCTOR_SERVER_URL", self.conductor_url), key, secret
+        )
+
+    @property
     def object_cache(self) -> Path:
         return (self.cache or self.home / "cache").absolute()
 
@@ -153,10 +208,18 @@ class Settings(BaseSettings):
         return self.home.absolute() / "logs"
 
 
+class ConductorLogin(NamedTuple):
+    """Where Conductor's API is, and the key to use there, if any."""
+
+    address: str
+    key: str | None
+    secret: SecretStr | None
+
+
 def load_settings(**given: object) -> Settings:
     """The settings in force; ``given`` ones (from a command line) win over the environment.
 
-    A server that `perago stack` started here is used where nothing else is named. Its settings
+    A server that `perago stack` started here is used where no other one is named. Its settings
     count as a whole or not at all: its key is of no use to another server.
     Raises RuntimeConfigError naming the variable, its value and what is allowed.
     """
@@ -164,9 +227,13 @@ def load_settings(**given: object) -> Settings:
     try:
         settings = Settings(**values)
         stack = settings.stack / STACK_SETTINGS
-        if not settings.model_fields_set.isdisjoint(SERVER_FIELDS) or not stack.is_file():
+        if not stack.is_file():
             return settings
-        return Settings(_env_file=(stack, ".env"), **values)
+        ours = Settings(_env_file=(stack, ".env"), **values)
+        for fields in SERVERS_FIELDS:
+            if not settings.model_fields_set.isdisjoint(fields):
+                own = {name: getattr(settings, name) for name in fields}
+                ours = ours.model_copy(update=own)
     except ValidationError as error:
         problems = "; ".join(
             f"{_spelled(str(e['loc'][0]), e['input'])}: {e['msg']}" for e in error.errors()
@@ -174,26 +241,30 @@ def load_settings(**given: object) -> Settings:
         raise RuntimeConfigError(
             problems, fix="correct it in the environment or in .env, or unset it for the default"
         ) from None
+    return ours
 
 
 def plain_endpoint(url: str) -> str:
-    """The server's address, with or without the API's path as lakectl's settings have it.
+    """The lakeFS server's address, with or without the API's path as lakectl's settings have it.
 
     Raises RuntimeConfigError if it isn't an http(s) address.
     """
+    return _plain_address("LAKECTL_SERVER_ENDPOINT_URL", url).removesuffix(API_PATH)
+
+
+def _plain_address(variable: str, url: str) -> str:
     parts = urlsplit(url.strip())
     if parts.username or parts.password:  # not shown: it may hold a secret
         raise RuntimeConfigError(
-            "LAKECTL_SERVER_ENDPOINT_URL has credentials in it",
-            fix="leave only the address, and set the two LAKECTL_CREDENTIALS_… variables",
+            f"{variable} has credentials in it",
+            fix="leave only the address, and set the key and its secret in their own variables",
         )
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise RuntimeConfigError(
-            f"LAKECTL_SERVER_ENDPOINT_URL={url!r} is not the address of a server",
+            f"{variable}={url!r} is not the address of a server",
             fix="give it as http://HOST:PORT or https://HOST",
         )
-    path = parts.path.rstrip("/").removesuffix(API_PATH)
-    return f"{parts.scheme}://{parts.netloc}{path}"
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def variable_of(field: str) -> str:
@@ -208,7 +279,12 @@ def _spelled(place: str, value: object) -> str:
     return name if name in SECRETS else f"{name}={value!s:.80}"
 
 
-SERVER_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
-"""What names a server and our way in: taken from one place, never from two."""
+LAKEFS_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
+CONDUCTOR_FIELDS = frozenset({"conductor_url", "conductor_auth_key", "conductor_auth_secret"})
 
-SECRETS = frozenset({variable_of("lakefs_secret_access_key")})
+SERVERS_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
+"""What names a server and our way in: each taken from one place, never from two."""
+
+SECRETS = frozenset(
+    variable_of(name) for name in ("lakefs_secret_access_key", "conductor_auth_secret")
+)

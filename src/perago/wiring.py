@@ -22,6 +22,10 @@ from perago.ports.journal import SilentJournal
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from perago.adapters.conductor.access import ConductorAccess
+    from perago.adapters.conductor.adapter import ConductorOrchestrator
+    from perago.adapters.conductor.definitions import ConductorDefinitions
+    from perago.adapters.conductor.runs import ConductorRuns
     from perago.adapters.lakefs.access import LakeFSAccess
     from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.adapters.lakefs.cache import Trimmed
@@ -65,7 +69,7 @@ def lakefs_access(settings: Settings) -> LakeFSAccess:
 
     address, key, secret = settings.lakefs_login
     if settings.lakefs_ca_file is not None:
-        _assert_certificates(settings.lakefs_ca_file)
+        _assert_certificates("PERAGO_LAKEFS_CA_FILE", settings.lakefs_ca_file)
     return LakeFSAccess(
         address,
         key,
@@ -75,7 +79,7 @@ def lakefs_access(settings: Settings) -> LakeFSAccess:
     )
 
 
-def _assert_certificates(file: Path) -> None:
+def _assert_certificates(variable: str, file: Path) -> None:
     import ssl
 
     try:
@@ -89,7 +93,7 @@ def _assert_certificates(file: Path) -> None:
     else:
         return
     raise RuntimeConfigError(
-        f"PERAGO_LAKEFS_CA_FILE={file}: {problem}",
+        f"{variable}={file}: {problem}",
         fix="name the file with the authority's certificate, in PEM form",
     )
 
@@ -118,6 +122,50 @@ def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQu
     return EmbeddedQueue(settings.queue, clock=SystemClock(), only_run=only_run)
 
 
+def open_runs(settings: Settings) -> EmbeddedQueue | ConductorRuns:
+    """Whoever is told what to run, by the setting ``orchestrator``."""
+    if settings.orchestrator == "embedded":
+        return open_queue(settings)
+    from perago.adapters.conductor.runs import ConductorRuns
+
+    return ConductorRuns(conductor_access(settings))
+
+
+def open_conductor(settings: Settings) -> ConductorOrchestrator:
+    """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
+    from perago.adapters.conductor.adapter import ConductorOrchestrator
+
+    return ConductorOrchestrator(conductor_access(settings))
+
+
+def open_definitions(settings: Settings) -> ConductorDefinitions:
+    """What Conductor has registered. Raises as :func:`conductor_access` does."""
+    from perago.adapters.conductor.definitions import ConductorDefinitions
+
+    return ConductorDefinitions(conductor_access(settings))
+
+
+def conductor_access(settings: Settings) -> ConductorAccess:
+    """Raises RuntimeConfigError, naming what isn't set."""
+    from perago.adapters.conductor.access import ConductorAccess
+
+    address, key, secret = settings.conductor_login
+    if settings.conductor_ca_file is not None:
+        _assert_certificates("PERAGO_CONDUCTOR_CA_FILE", settings.conductor_ca_file)
+    return ConductorAccess(
+        address,
+        key,
+        secret.get_secret_value() if secret else None,
+        ca_file=settings.conductor_ca_file,
+    )
+
+
+def _open_orchestrator(settings: Settings) -> EmbeddedQueue | ConductorOrchestrator:
+    if settings.orchestrator == "embedded":
+        return open_queue(settings)
+    return open_conductor(settings)
+
+
 def system_clock() -> SystemClock:
     return SystemClock()
 
@@ -144,7 +192,7 @@ def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime
     """Everything one attempt needs, in the process that will run it."""
     return Runtime(
         store=open_store(settings),
-        orchestrator=open_queue(settings),
+        orchestrator=_open_orchestrator(settings),
         engines={"local": LocalEngine()},
         clock=SystemClock(),
         journal=journal or SilentJournal(),
@@ -152,8 +200,22 @@ def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime
         store_name=settings.store,
         fence=settings.publish_fence,
         replace=settings.replace,
+        single_writer=settings.single_writer,
         failpoints=_failpoints(settings.failpoints),
     )
+
+
+def warm_up(settings: Settings) -> None:
+    """Load now what the first attempt would otherwise load on its lease.
+
+    Raises RuntimeConfigError if it isn't installed.
+    """
+    if settings.store == "lakefs":
+        from perago.adapters.lakefs.api import load_client
+        from perago.adapters.lakefs.s3 import load_obstore
+
+        load_client()
+        load_obstore()
 
 
 def check_failpoints(settings: Settings) -> None:

@@ -9,8 +9,15 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
-from perago.model.attempt import STEP_KEYS, TASK_ID_KEY, TaskStatus
+from perago.errors import (
+    LeaseTooShortError,
+    PublishFenceError,
+    SecondWriterError,
+    StaleAttemptError,
+    SupersededError,
+    TwinPublishedError,
+)
+from perago.model.attempt import STEP_KEYS, TASK_ID_KEY, TaskStatus, is_superseded
 from perago.model.commit import IMPORT_KEY
 from perago.model.outcome import PublishLevel
 
@@ -18,13 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from perago.flow.runtime import ReplacePolicy, RequestedLevel
-    from perago.model.attempt import Attempt, AttemptSnapshot, Execution
+    from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, Execution
     from perago.model.commit import Atomicity, Commit
     from perago.model.controls import PublishBudget
+    from perago.model.workspace import WorkspaceRef
 
 
-def assert_current_attempt_snapshot(attempt: Attempt, now: AttemptSnapshot) -> None:
-    """Raises StaleAttemptError unless the orchestrator still counts on this very attempt."""
+def assert_current_attempt_snapshot(delivery: Delivery, now: AttemptSnapshot) -> None:
+    """Raises StaleAttemptError unless the orchestrator still counts on this very delivery.
+
+    Of a task that was handed out again, only the last delivery counts: SupersededError.
+    """
+    attempt = delivery.attempt
     expected = {
         "status": (TaskStatus.IN_PROGRESS, now.status),
         "workflow instance": (attempt.workflow_instance_id, now.workflow_instance_id),
@@ -32,10 +44,15 @@ def assert_current_attempt_snapshot(attempt: Attempt, now: AttemptSnapshot) -> N
         "retry count": (attempt.retry_count, now.retry_count),
     }
     moved = [f"{what} is {is_} (was {was})" for what, (was, is_) in expected.items() if was != is_]
+    if not now.is_latest:
+        moved.append("a newer attempt stands for its reference")
+    stale = f"attempt {attempt.task_id} of {attempt.reference_task_name} is stale: "
     if moved:
-        raise StaleAttemptError(
-            f"attempt {attempt.task_id} of {attempt.reference_task_name} is stale: "
-            f"{', '.join(moved)}"
+        raise StaleAttemptError(stale + ", ".join(moved))
+    if is_superseded(delivery, now):
+        raise SupersededError(
+            f"{stale}it was delivered again, to {now.worker_id} (delivery {now.poll_count}; this "
+            f"is {delivery.poll_count}, to {delivery.worker_id})"
         )
 
 
@@ -75,6 +92,32 @@ def decide(head: Commit, input_ref: str, *, changed: bool) -> Move:
     return PUBLISH_TABLE[standing(head, input_ref)][changed]
 
 
+def assert_not_a_twins(head: Commit, execution: Execution) -> None:
+    """Raises TwinPublishedError if another execution of this same delivery put the head there.
+
+    It may still be accepted, so it is never replaced, and nothing is said that could prevent it.
+    """
+    mine, theirs = execution.metadata(), head.metadata
+    same_delivery = all(theirs.get(key) == mine[key] for key in (TASK_ID_KEY, "perago.retry_count"))
+    if same_delivery and theirs.get("perago.execution_id") != execution.id:
+        raise TwinPublishedError(
+            f"{head.id} was published by another execution of this same delivery "
+            f"({theirs.get('perago.execution_id')}), which may still be accepted",
+            fix="nothing: that one reports, or the lease ends and a retry goes on",
+        )
+
+
+def assert_only_writer(attempt: Attempt, workspace: WorkspaceRef, writers: Iterable[str]) -> None:
+    """Raises SecondWriterError if another active run writes the branch this attempt is to write."""
+    others = sorted(set(writers) - {attempt.workflow_instance_id})
+    if others:
+        raise SecondWriterError(
+            f"branch {workspace.branch!r} of {workspace.repository!r} is written by another active "
+            f"workflow as well: {', '.join(others)}",
+            fix="let one of them end, or cancel it: one active workflow writes a branch at a time",
+        )
+
+
 def reason_not_to_replace(
     head: Commit,
     execution: Execution,
@@ -91,12 +134,6 @@ def reason_not_to_replace(
     mine, theirs = execution.metadata(), head.metadata
     if was_accepted:
         return f"it is the accepted result of task {theirs.get(TASK_ID_KEY)}"
-    same_delivery = all(theirs.get(key) == mine[key] for key in (TASK_ID_KEY, "perago.retry_count"))
-    if same_delivery and theirs.get("perago.execution_id") != execution.id:
-        return (
-            f"it was published by another execution of this same delivery "
-            f"({theirs.get('perago.execution_id')}), which may still be accepted"
-        )
     if IMPORT_KEY in theirs:
         return "a person imported it"
     if policy == "own" and any(theirs.get(key) != mine[key] for key in STEP_KEYS):

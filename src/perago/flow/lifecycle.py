@@ -8,12 +8,16 @@ branch behind, never a half-published state.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perago.declare.guardrails import check
 from perago.errors import (
     CommitNotFoundError,
+    OrchestratorError,
+    PeragoError,
     RepositoryNotFoundError,
+    SecondWriterError,
     TaskFailed,
     TaskInputError,
     TaskTerminalError,
@@ -23,6 +27,7 @@ from perago.flow.directory import AttemptDirectory
 from perago.flow.fences import (
     assert_current_attempt_snapshot,
     assert_lease_covers,
+    assert_only_writer,
     resolve_level,
 )
 from perago.flow.intake import parse_input
@@ -55,20 +60,29 @@ def run_attempt(
     lease: Lease | None = None,
     execution: Execution | None = None,
 ) -> AttemptOutcome:
-    """Run one delivered task and report how it ended. Failures are reported, not raised."""
+    """Run one delivered task and report how it ended. Failures are reported, not raised.
+
+    One that another execution of the same delivery speaks for is neither.
+    """
     execution = execution or Execution.begin(delivery.attempt)
     lease = lease or NoLease()
     attempt = _Attempt(delivery, task, runtime, execution, lease)
+    silent = False
     try:
         report = completed(attempt.work())
     except Exception as error:  # noqa: BLE001 - whatever went wrong is this attempt's failure
         runtime.journal.failure(error)
         report = failed(error)
+        silent = isinstance(error, PeragoError) and error.silent
+    report = replace(report, logs=runtime.journal.printed())
     runtime.failpoints.hit("report.ready")
     with attempt.steps.step("report", then="report.sent") as note:
-        receipt = hand_in(runtime, delivery.attempt, report, lease)
+        lease.rest()
+        receipt = None if silent else hand_in(runtime, delivery, report, lease)
         accepted = receipt is not None and receipt.accepted
         note(status=report.status, accepted=accepted, level=attempt.level, reason=report.reason)
+        if silent:
+            note(silent=True)
     attempt.remove_directory()
     return AttemptOutcome(execution.id, report, accepted, attempt.published, attempt.changed)
 
@@ -110,7 +124,10 @@ class _Attempt:
         assert spec and engine  # noqa: PT018, S101 - a task with a workspace has both
 
         with steps.step("directory", then="directory.created") as note:
+            note(repository=workspace.repository, branch=workspace.branch, ref=workspace.ref)
             self._assert_input_commit(workspace)
+            if not spec.read_only:
+                self._look_for_other_writers(workspace)
             self.directory = AttemptDirectory.create(
                 runtime.workspace_root, self.execution, workspace
             )
@@ -241,7 +258,20 @@ class _Attempt:
 
     def _attempt_fence(self) -> None:
         snapshot = self.runtime.orchestrator.reload(self.delivery.attempt)
-        assert_current_attempt_snapshot(self.delivery.attempt, snapshot)
+        assert_current_attempt_snapshot(self.delivery, snapshot)
+
+    def _look_for_other_writers(self, workspace: WorkspaceRef) -> None:
+        """One active workflow writes a branch at a time: checked before any work is put in."""
+        if self.runtime.single_writer == "off":
+            return
+        orchestrator = self.runtime.orchestrator
+        try:
+            writers = orchestrator.writers(workspace.repository, workspace.branch)
+            assert_only_writer(self.delivery.attempt, workspace, writers)
+        except (SecondWriterError, OrchestratorError) as error:
+            if self.runtime.single_writer == "enforce":
+                raise
+            self.runtime.journal.event("second_writer", warning=error.message)
 
     def _assert_still_ours(self) -> None:
         self._attempt_fence()

@@ -20,7 +20,7 @@ from perago.errors import (
     StoreRefusedError,
     WrongLandingError,
 )
-from perago.flow.fences import Move, decide, reason_not_to_replace
+from perago.flow.fences import Move, assert_not_a_twins, decide, reason_not_to_replace
 from perago.flow.readback import find_landing, landed_right
 from perago.flow.stage import commit_message
 from perago.model.attempt import TASK_ID_KEY
@@ -149,6 +149,7 @@ class Publication:
         if landing.found:
             return landing.found
         if isinstance(answer, DEFINITE_NO) and landing.proven_absent:
+            assert_not_a_twins(landing.head, self.execution)
             raise PublishFenceError(
                 f"the merge was refused: {answer.message}; "
                 f"{self.workspace.branch!r} is at {landing.head.id}",
@@ -209,6 +210,7 @@ class Publication:
             self.workspace.branch,
             self.workspace.ref,
         )
+        assert_not_a_twins(head, self.execution)
         actions = self.store.changed_keys(repository, ref, head.id, prefix=ACTIONS_PREFIX)
         task_id = head.metadata.get(TASK_ID_KEY)
         reason = reason_not_to_replace(
@@ -229,6 +231,7 @@ class Publication:
         """What was judged has to be what is replaced: the judging took some requests."""
         now = self.store.head(self.workspace.repository, self.workspace.branch)
         if now.id != head.id:
+            assert_not_a_twins(now, self.execution)
             raise PublishFenceError(
                 f"{self.workspace.branch!r} moved from {head.id} to {now.id} while it was being "
                 "looked at",
@@ -245,6 +248,7 @@ class Publication:
         if head.id == to:
             return
         if isinstance(answer, DEFINITE_NO):
+            assert_not_a_twins(head, self.execution)
             raise PublishFenceError(
                 f"replacing the abandoned head was refused: {answer.message}", fix=answer.fix
             ) from answer

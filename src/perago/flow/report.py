@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.flow.runtime import Runtime
-    from perago.model.attempt import Attempt
+    from perago.model.attempt import Delivery
     from perago.model.outcome import ReportReceipt
     from perago.ports.lease import Lease
 
@@ -51,13 +51,13 @@ def body_error(error: BaseException, module_file: str) -> TaskBodyError:
 
 
 def hand_in(
-    runtime: Runtime, attempt: Attempt, report: TaskReport, lease: Lease
+    runtime: Runtime, delivery: Delivery, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
     """Report until it is answered or the lease is over; None if it never was, or can't be."""
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
-            return runtime.orchestrator.report(attempt, report)
+            return runtime.orchestrator.report(delivery, report)
         except PeragoError as error:
             again = isinstance(error, OrchestratorUnavailableError) and lease.remaining() > pause
             if not again:

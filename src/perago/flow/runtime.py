@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RequestedLevel = Literal["auto", "soft", "cas"]
 ReplacePolicy = Literal["any", "own"]
+SingleWriter = Literal["off", "warn", "enforce"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Runtime:
     store_name: str = "embedded"
     fence: RequestedLevel = "auto"
     replace: ReplacePolicy = "any"
+    single_writer: SingleWriter = "warn"
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     warned: set[str] = field(default_factory=set)
 

@@ -48,22 +48,38 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a poll hands out: an attempt, its raw input and how long its lease lasts."""
+    """What a poll hands out: an attempt, its raw input and how long its lease lasts.
+
+    ``poll_count`` tells this delivery from a later one of the same task id.
+    """
 
     attempt: Attempt
     input: Mapping[str, object]
     worker_id: str
     response_seconds: float
+    poll_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptSnapshot:
-    """What the orchestrator says of an attempt right now."""
+    """What the orchestrator says of an attempt right now.
+
+    ``poll_count`` and ``worker_id`` are of its last delivery; ``is_latest`` says that no newer
+    attempt stands for its reference.
+    """
 
     status: TaskStatus
     workflow_instance_id: str
     task_id: str
     retry_count: int
+    poll_count: int = 1
+    worker_id: str | None = None
+    is_latest: bool = True
+
+
+def is_superseded(delivery: Delivery, now: AttemptSnapshot) -> bool:
+    """Whether the same task was handed out again since: to another worker, or to this one."""
+    return now.poll_count != delivery.poll_count or now.worker_id not in (None, delivery.worker_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +143,15 @@ def began_at(execution_id: str) -> float:
 def execution_id_of(staging_branch: str) -> str | None:
     """The execution a staging branch belongs to; None for a branch that isn't one of ours."""
     match = re.fullmatch(re.escape(STAGING_PREFIX) + r".*-exec-([0-9a-f]{32})", staging_branch)
+    return match.group(1) if match else None
+
+
+def task_id_of(staging_branch: str) -> str | None:
+    """The task a staging branch was made for, if its id survived in the name; as Conductor's do."""
+    match = re.fullmatch(
+        re.escape(STAGING_PREFIX) + r".*-task-([A-Za-z0-9_-]+)-retry-\d+-exec-[0-9a-f]{32}",
+        staging_branch,
+    )
     return match.group(1) if match else None
 
 

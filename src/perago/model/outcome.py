@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from perago.errors import OrchestratorError
 from perago.model.attempt import TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REASON_LIMIT = 500
+
+_REPORTABLE = (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.FAILED_WITH_TERMINAL_ERROR)
 
 
 class PublishLevel(StrEnum):
@@ -54,15 +57,25 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a worker tells the orchestrator about an attempt."""
+    """What a worker tells the orchestrator about an attempt; ``logs`` is the end of what it said."""
 
     status: TaskStatus
     output: Mapping[str, object] = field(default_factory=dict)
     reason: str | None = None
+    logs: tuple[str, ...] = ()
 
     @property
     def completed(self) -> bool:
         return self.status is TaskStatus.COMPLETED
+
+
+def assert_reportable(report: TaskReport) -> None:
+    """Raises OrchestratorError for a status that isn't a worker's to report."""
+    if report.status not in _REPORTABLE:
+        raise OrchestratorError(
+            f"a worker can't report status {report.status}",
+            fix=f"report one of {', '.join(_REPORTABLE)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

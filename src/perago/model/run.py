@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from perago.errors import RunError
 from perago.model.attempt import TaskStatus
 
 if TYPE_CHECKING:
@@ -77,6 +78,13 @@ class AttemptRecord:
     input: Mapping[str, object] = field(default_factory=dict)
     output: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def output_ref(self) -> str | None:
+        """Where it says that the workspace stands after it; None if it says nothing of one."""
+        workspace = self.output.get("workspace")
+        ref = workspace.get("ref") if isinstance(workspace, dict) else None
+        return ref if isinstance(ref, str) else None
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -96,10 +104,30 @@ class RunRecord:
         """The commit after the last accepted step: where the workspace stands."""
         ref = self.workspace.ref if self.workspace else None
         for record in self.attempts:
-            published = record.output.get("workspace")
-            if record.status is TaskStatus.COMPLETED and isinstance(published, dict):
-                ref = published["ref"]
+            if record.status is TaskStatus.COMPLETED:
+                ref = record.output_ref or ref
         return ref
+
+
+def assert_runnable(plan: RunPlan, workspace: WorkspaceRef | None) -> None:
+    """Raises RunError for a plan without steps, or one that needs a workspace and has none."""
+    if not plan.steps:
+        raise RunError(f"pipeline {plan.name!r} has no steps", fix="give it at least one task")
+    homeless = [step.reference for step in plan.steps if step.uses_workspace]
+    if workspace is None and homeless:
+        raise RunError(
+            f"step {homeless[0]!r} of pipeline {plan.name!r} needs a workspace, and none is given",
+            fix="say which repository and branch the run works on",
+        )
+
+
+def assert_active(run: RunRecord, wish: str) -> None:
+    """Raises RunError if the run has ended, and so can't be what ``wish`` says."""
+    if not run.status.is_active:
+        raise RunError(
+            f"run {run.id} is {run.status} and can't be {wish}",
+            fix="only a RUNNING or PAUSED run can; `perago runs` shows them",
+        )
 
 
 def resolve_params(

@@ -25,6 +25,10 @@ class Journal(Protocol):
         """An attempt failed: keep the whole traceback where a person can find it."""
         ...
 
+    def printed(self) -> tuple[str, ...]:
+        """The end of what the attempt printed, a failure's traceback included, line by line."""
+        ...
+
 
 class SilentJournal:
     """Says nothing: for whoever watches an attempt by its outcome alone."""
@@ -36,3 +40,6 @@ class SilentJournal:
     def progress(self, step: str, transfer: Transfer) -> None: ...
 
     def failure(self, error: BaseException) -> None: ...
+
+    def printed(self) -> tuple[str, ...]:
+        return ()

@@ -31,10 +31,22 @@ class Orchestrator(Protocol):
         """
         ...
 
-    def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:
-        """Extend the lease; False, and no extension, if the attempt isn't in progress any more."""
+    def heartbeat(self, delivery: Delivery) -> bool:
+        """Extend the lease; False if the attempt isn't in progress, or was delivered again."""
         ...
 
-    def report(self, attempt: Attempt, report: TaskReport) -> ReportReceipt:
+    def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
         """Hand in the attempt's end and read back what became of it."""
+        ...
+
+    def give_back(self, delivery: Delivery) -> bool:
+        """Have an unfinished attempt delivered to somebody else, without costing it a retry.
+
+        Only for an execution that is certainly over and hasn't begun to publish. False if the
+        attempt isn't this delivery's any more.
+        """
+        ...
+
+    def writers(self, repository: str, branch: str) -> Sequence[str]:
+        """The active runs that write this branch: one, unless the operators broke their promise."""
         ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from perago.ports.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from perago.model.run import RunPlan, RunRecord
     from perago.model.workspace import WorkspaceRef
 
@@ -64,4 +66,21 @@ class Runs(Orchestrator, Protocol):
 
     def next_due(self, run_id: str) -> float | None:
         """When a scheduled attempt may be polled; None if none is scheduled."""
+        ...
+
+
+@runtime_checkable
+class SharedRuns(Runs, Protocol):
+    """Runs whose workers are elsewhere, and what can be found out about those from here."""
+
+    def last_polls(self, task_names: Sequence[str]) -> Mapping[str, tuple[str, float]]:
+        """Who asked for each task last, and when; without those that nobody ever asked for."""
+        ...
+
+    def task_logs(self, task_id: str) -> Sequence[tuple[float, str]]:
+        """What an attempt's worker had to say, each line with its time."""
+        ...
+
+    def task_ended_at(self, task_id: str) -> float | None:
+        """When that attempt ended; None while it hasn't. Raises UnknownAttemptError."""
         ...

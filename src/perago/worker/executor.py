@@ -17,33 +17,56 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
-from perago.declare.loading import find_task
-from perago.errors import PeragoError
+from perago.declare.loading import find_task, load_module, tasks_of
+from perago.declare.task import by_name
+from perago.errors import PeragoError, TaskDefinitionError
 from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
 from perago.model.outcome import AttemptOutcome
-from perago.wiring import build_runtime
+from perago.wiring import build_runtime, warm_up
 from perago.worker.containment import contained, send_output_to
 from perago.worker.journal import ExecutorJournal
-from perago.worker.messages import Assignment, Finished, LeaseRenewed, Ready
+from perago.worker.messages import (
+    Assignment,
+    Finished,
+    LeaseRenewed,
+    Quiet,
+    Ready,
+    Reporting,
+    ServedTask,
+    Unable,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
-    from perago.settings import Settings
-    from perago.worker.messages import FromExecutor
+    from perago.worker.messages import Employment, FromExecutor
 
 ORPHANED_EXIT_CODE = 75
+
+HEARTBEAT_TIMEOUT_SECONDS = 15.0
+"""Longer than any heartbeat can take: its requests have time-outs."""
+
+_SOON_SECONDS = 1.0
 
 
 class RenewedLease:
     """A lease that a supervisor in another process keeps alive, on the machine's one clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Reporting], None]) -> None:
+        self._tell = tell
         self._response_seconds = 0.0
+        self._heartbeat_seconds = 0.0
         self._renewed_at = 0.0
+        self._quiet = threading.Event()
 
-    def begin(self, response_seconds: float, at: float) -> None:
-        self._response_seconds, self._renewed_at = response_seconds, at
+    def begin(self, assignment: Assignment) -> None:
+        self._response_seconds = assignment.delivery.response_seconds
+        self._heartbeat_seconds = assignment.heartbeat_seconds
+        self._renewed_at = assignment.leased_at
+        self._quiet.clear()
 
     def renew(self, at: float) -> None:
         self._renewed_at = max(self._renewed_at, at)
@@ -53,6 +76,17 @@ class RenewedLease:
             return float("inf")
         return self._renewed_at + self._response_seconds - time.monotonic()
 
+    def rest(self) -> None:
+        """Waits only if a heartbeat may be under way, and then no longer than one may take."""
+        since = time.monotonic() - self._renewed_at
+        waits = since > self._heartbeat_seconds - _SOON_SECONDS
+        self._tell(Reporting(waits=waits))
+        if waits:
+            self._quiet.wait(HEARTBEAT_TIMEOUT_SECONDS)
+
+    def is_quiet(self) -> None:
+        self._quiet.set()
+
 
 class Executor:
     def __init__(self, connection: Connection, runtime: Runtime) -> None:
@@ -60,14 +94,14 @@ class Executor:
         self._runtime = runtime
         self._sending = threading.Lock()
         self._assignments: SimpleQueue[Assignment] = SimpleQueue()
-        self._lease = RenewedLease()
+        self._lease = RenewedLease(self._tell)
 
-    def serve(self) -> None:
+    def serve(self, tasks: tuple[ServedTask, ...]) -> None:
         threading.Thread(target=self._listen, daemon=True, name="supervisor-link").start()
-        self._tell(Ready())
+        self._tell(Ready(tasks))
         while True:
             assignment = self._assignments.get()
-            self._lease.begin(assignment.delivery.response_seconds, assignment.leased_at)
+            self._lease.begin(assignment)
             send_output_to(assignment.output_log)
             self._tell(Finished(self._run(assignment)))
 
@@ -94,7 +128,8 @@ class Executor:
         self, assignment: Assignment, runtime: Runtime, error: PeragoError
     ) -> AttemptOutcome:
         report = failed(error)
-        receipt = hand_in(runtime, assignment.delivery.attempt, report, self._lease)
+        self._lease.rest()
+        receipt = hand_in(runtime, assignment.delivery, report, self._lease)
         accepted = receipt is not None and receipt.accepted
         return AttemptOutcome(assignment.execution.id, report, accepted)
 
@@ -108,6 +143,8 @@ class Executor:
                 self._assignments.put(message)
             elif isinstance(message, LeaseRenewed):
                 self._lease.renew(message.at)
+            elif isinstance(message, Quiet):
+                self._lease.is_quiet()
 
     def _tell(self, message: FromExecutor) -> None:
         with self._sending:
@@ -124,12 +161,50 @@ def _end_orphaned() -> NoReturn:
     os._exit(ORPHANED_EXIT_CODE)
 
 
+def load_tasks(modules: tuple[str, ...]) -> tuple[ServedTask, ...]:
+    """Import what is to be served, so that no attempt's lease has to wait for it.
+
+    Raises TaskDefinitionError, naming the module and the line.
+    """
+    from perago.declare.definitions import task_definition
+
+    tasks = by_name(task for module in modules for task in _tasks_of(module))
+    return tuple(
+        ServedTask(
+            task.name,
+            task.module,
+            task.controls,
+            uses_workspace=task.workspace is not None,
+            definition=task_definition(task),
+        )
+        for task in tasks.values()
+    )
+
+
+def _tasks_of(target: str) -> list[AnyTask]:
+    found = tasks_of(load_module(target))
+    if not found:
+        raise TaskDefinitionError(
+            f"module {target!r} declares no task",
+            fix="declare one with @task(…), or name the module that does",
+        )
+    return [find_task(task.module, task.name) for task in found]
+
+
 def main() -> None:
     # The terminal's Ctrl-C is the supervisor's to handle: it knows whether we are publishing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    settings: Settings = connection.recv()
-    Executor(connection, build_runtime(settings)).serve()
+    employment: Employment = connection.recv()
+    try:
+        tasks = load_tasks(employment.modules)
+        runtime = build_runtime(employment.settings)
+        if any(task.uses_workspace for task in tasks):
+            warm_up(employment.settings)
+    except PeragoError as error:
+        connection.send(Unable(error))
+        return
+    Executor(connection, runtime).serve(tasks)
 
 
 if __name__ == "__main__":

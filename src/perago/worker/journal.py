@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from perago.flow.report import short_reason
 from perago.worker.messages import Progressed, StepEnded, StepStarted
+from perago.worker.printed import last_printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,9 @@ class ExecutorJournal:
     def failure(self, error: BaseException) -> None:
         append_line(self._output_log, "".join(traceback.format_exception(error)).rstrip("\n"))
         self.event("failed", reason=short_reason(error))
+
+    def printed(self) -> tuple[str, ...]:
+        return last_printed(self._output_log)
 
 
 def append_line(path: Path, line: str) -> None:

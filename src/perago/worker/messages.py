@@ -9,8 +9,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from perago.errors import PeragoError
     from perago.model.attempt import Delivery, Execution
+    from perago.model.controls import TaskControls
     from perago.model.outcome import AttemptOutcome, Transfer
+    from perago.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Employment:
+    """To an executor, first: what it works with, and the modules to load before anything comes."""
+
+    settings: Settings
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,7 @@ class Assignment:
     execution: Execution
     module: str
     leased_at: float
+    heartbeat_seconds: float
     events_log: Path
     output_log: Path
 
@@ -33,8 +45,36 @@ class LeaseRenewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Quiet:
+    """To an executor that is about to report: no heartbeat is under way any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTask:
+    """What a supervisor has to know of a task to have it run; it never loads users' code itself.
+
+    ``definition`` is its TaskDef.
+    """
+
+    name: str
+    module: str
+    controls: TaskControls
+    uses_workspace: bool
+    definition: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
-    """From an executor: it is up."""
+    """From an executor: it is up, with the tasks of the modules it was to load."""
+
+    tasks: tuple[ServedTask, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """From an executor: it can't serve, and ends."""
+
+    error: PeragoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +96,21 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Reporting:
+    """From an executor: it is about to report, and its lease is not to be renewed any more.
+
+    If it ``waits``, a heartbeat may be under way, and it wants to be told when none is.
+    """
+
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """From an executor: the attempt was reported (or given up) and cleaned up after."""
 
     outcome: AttemptOutcome
 
 
-FromExecutor = Ready | StepStarted | StepEnded | Progressed | Finished
+FromExecutor = Ready | Unable | StepStarted | StepEnded | Progressed | Reporting | Finished
+ToExecutor = Assignment | LeaseRenewed | Quiet

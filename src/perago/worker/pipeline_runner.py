@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import signal
 import socket
-import time
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from perago.errors import RunBusyError, RunError
 from perago.model.run import RunStatus
 from perago.wiring import open_queue, open_store, system_clock
-from perago.worker.supervisor import Supervisor
+from perago.worker.clearing import RUNNER_LOCK, clear_leftovers
+from perago.worker.desk import InlineDesk
+from perago.worker.interruption import Interruption
+from perago.worker.messages import Employment
+from perago.worker.ownership import is_owned, owned
+from perago.worker.slot import Slot
+from perago.worker.supervisor import Place, Served, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import FrameType
 
-    from perago.model.run import RunRecord
+    from perago.model.run import RunRecord, StepPlan
     from perago.ports.runs import Runs
     from perago.settings import Settings
     from perago.worker.watcher import Watcher
 
 _TICK_SECONDS = 0.2
-_LOCK_SECONDS = 1.0
-_LOCK_PAUSE_SECONDS = 0.02
-
-
-class Interruption:
-    """Ctrl-C and SIGTERM as a question to ask: never in the middle of a step."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._since = 0.0
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self._since = self._since or time.monotonic()
-        self._count += 1
-
-    def is_due(self, grace_seconds: float) -> bool:
-        """Whether to stop now: the first one waits out the grace, a second one doesn't."""
-        if not self._count:
-            return False
-        return self._count > 1 or time.monotonic() - self._since >= grace_seconds
-
-    @contextmanager
-    def watched(self) -> Iterator[Interruption]:
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._note) for number in numbers]
-        try:
-            yield self
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
 
 
 def run_pipeline(
@@ -77,15 +49,22 @@ def run_pipeline(
     ):
         if resume:
             queue.resume(run_id)
+        clock = system_clock()
+        steps = {step.reference: step for step in queue.get(run_id).plan.steps}
+        desk = InlineDesk(queue, clock, worker_id=f"{socket.gethostname()}-{os.getpid()}")
+        desk.serve([step.task_name for step in steps.values()])
         supervisor = Supervisor(
-            settings,
-            queue,
-            store,
-            system_clock(),
-            watcher,
-            steps={step.reference: step for step in queue.get(run_id).plan.steps},
-            log_directory=settings.logs / run_id,
-            worker_id=f"{socket.gethostname()}-{os.getpid()}",
+            desk,
+            [Slot(Employment(settings), clock, watcher)],
+            lambda attempt: _served(steps[attempt.reference_task_name]),
+            place=Place(
+                logs=lambda _attempt: settings.logs / run_id,
+                clear=lambda: clear_leftovers(store, settings.attempts),
+                requests_outlive_us=store.outlives_callers,
+                on="" if settings.store == "embedded" else f" --on {settings.store}",
+            ),
+            clock=clock,
+            watcher=watcher,
         )
         supervisor.start()
         try:
@@ -100,6 +79,10 @@ def run_pipeline(
             supervisor.stop()
         # Only now: until its executor is gone, an attempt may still end a paused run.
         return queue.get(run_id)
+
+
+def _served(step: StepPlan) -> Served:
+    return Served(step.module, step.controls)
 
 
 def _is_over(record: RunRecord, supervisor: Supervisor) -> bool:
@@ -118,51 +101,21 @@ def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher:
 @contextmanager
 def held_by_us(settings: Settings, run_id: str) -> Iterator[None]:
     """Hold a run for this process; the lock goes with the process, however that ends."""
-    path = _lock_path(settings, run_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not _locked_within(descriptor, _LOCK_SECONDS):
-            owner = os.pread(descriptor, 20, 0).decode() or "unknown"
-            raise RunBusyError(
-                f"run {run_id} is being worked on by process {owner}",
-                fix="wait for it, or stop it there with Ctrl-C",
-            )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+    def taken(owner: str) -> RunBusyError:
+        return RunBusyError(
+            f"run {run_id} is being worked on by process {owner}",
+            fix="wait for it, or stop it there with Ctrl-C",
+        )
+
+    with owned(_lock_path(settings, run_id), taken):
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _locked_within(descriptor: int, seconds: float) -> bool:
-    """Whoever only asks holds the lock for a moment, so one refusal proves nothing."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_LOCK_PAUSE_SECONDS)
-        else:
-            return True
 
 
 def is_held(settings: Settings, run_id: str) -> bool:
     """Whether some process is working on this run right now."""
-    try:
-        descriptor = os.open(_lock_path(settings, run_id), os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_owned(_lock_path(settings, run_id))
 
 
 def _lock_path(settings: Settings, run_id: str) -> Path:
-    return settings.logs / run_id / "runner.lock"
+    return settings.logs / run_id / RUNNER_LOCK

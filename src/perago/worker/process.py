@@ -9,19 +9,21 @@ import subprocess
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perago.settings import Settings
-    from perago.worker.messages import Assignment, FromExecutor, LeaseRenewed
+    from perago.worker.messages import Employment, FromExecutor, ToExecutor
 
 _TERMINATION_GRACE_SECONDS = 1.0
+_KERNEL_COUNTERS = Path("/proc/vmstat")
 
 
 class ExecutorProcess:
     """Started fresh, in a session of its own so that a task's children end with it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, employment: Employment) -> None:
+        self._oom_kills = oom_kills()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -33,13 +35,13 @@ class ExecutorProcess:
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
-        self.connection.send(settings)
+        self.connection.send(employment)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Assignment | LeaseRenewed) -> None:
+    def send(self, message: ToExecutor) -> None:
         """Never raises for a dead executor: its death shows, with its reason, by :meth:`death`."""
         with suppress(OSError):
             self.connection.send(message)
@@ -61,11 +63,18 @@ class ExecutorProcess:
             return None
         if code >= 0:
             return f"exited with code {code}"
-        return f"was ended by {signal.Signals(-code).name}"
+        name = signal.Signals(-code).name
+        if -code == signal.SIGKILL and oom_kills() > self._oom_kills:
+            return f"was ended by {name}: the system was out of memory"
+        return f"was ended by {name}"
+
+    def ask_to_end(self) -> None:
+        """Let :meth:`end` find it gone already."""
+        self._signal_group(signal.SIGTERM)
 
     def end(self) -> None:
         """Stop it and every process it started; returns when it is gone."""
-        self._signal_group(signal.SIGTERM)
+        self.ask_to_end()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_TERMINATION_GRACE_SECONDS)
         self._signal_group(signal.SIGKILL)  # also for children that outlived their parent
@@ -75,3 +84,12 @@ class ExecutorProcess:
     def _signal_group(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def oom_kills() -> int:
+    """How often this system has killed a process for lack of memory; 0 where it doesn't tell."""
+    try:
+        counters = dict(line.split() for line in _KERNEL_COUNTERS.read_text().splitlines())
+    except OSError:
+        return 0
+    return int(counters.get("oom_kill", 0))

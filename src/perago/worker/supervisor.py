@@ -1,279 +1,310 @@
-"""Polls for work, hands it to an executor, keeps its lease alive, and notices when it is gone.
+"""Hands work to executors, keeps its leases alive, and notices when an executor is gone.
 
-The supervisor runs no task code, so a busy or broken task can't starve the heartbeat. Whether an
-attempt still counts is the orchestrator's word: once it says no, the executor is stopped.
+One supervisor, one desk to the orchestrator, some slots with an executor each. It runs no task code
+and loads none. Whether an attempt still counts is the orchestrator's word: once it says no, the
+executor is stopped.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.errors import ExecutorLostError, OrchestratorUnavailableError, StoreError
-from perago.flow.recover import collect, leftovers
 from perago.flow.report import failed
-from perago.model.attempt import Execution, TaskStatus
-from perago.worker.messages import (
-    Assignment,
-    Finished,
-    LeaseRenewed,
-    Progressed,
-    Ready,
-    StepEnded,
-    StepStarted,
-)
-from perago.worker.process import ExecutorProcess
+from perago.model.attempt import Execution
+from perago.worker.desk import Delivered, GivenBack, Heard, LetGone, Spoken, Unheard
+from perago.worker.lease import Lost, Renewed
+from perago.worker.messages import Assignment, LeaseRenewed, Quiet
+from perago.worker.printed import last_printed
+from perago.worker.slot import Ended, Work, lost, not_even_started
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from perago.model.attempt import Attempt, Delivery
-    from perago.model.controls import PublishBudget
+    from perago.model.controls import TaskControls
     from perago.model.outcome import TaskReport
-    from perago.model.run import StepPlan
     from perago.ports.clock import Clock
-    from perago.ports.orchestrator import Orchestrator
-    from perago.ports.store import Store
-    from perago.settings import Settings
-    from perago.worker.messages import FromExecutor
+    from perago.worker.desk import Desk, News
+    from perago.worker.slot import Slot
     from perago.worker.watcher import Watcher
 
-STATUS_INTERVAL_SECONDS = 0.5
-"""How often an attempt's standing is looked up between heartbeats, to stop a cancelled one soon."""
 
-GIVEN_UP = frozenset({TaskStatus.TIMED_OUT, TaskStatus.CANCELED})
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where an attempt's task is found, and how it is to be treated."""
 
-PUBLISHING_STEPS = frozenset({"publish", "report"})
-"""Steps that are better finished than broken off."""
+    module: str
+    controls: TaskControls
+
+
+Catalogue = Callable[["Attempt"], Served]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What attempts leave on this machine, and where: ``clear`` removes what dead ones left.
+
+    ``requests_outlive_us`` says whether a request may be applied after its sender died; ``on`` is
+    what has to be said on a command line to find the runs that are worked on.
+    """
+
+    logs: Callable[[Attempt], Path]
+    clear: Callable[[], None]
+    requests_outlive_us: bool
+    on: str
 
 
 @dataclass(slots=True)
-class _Work:
-    """What the executor is doing right now."""
+class _Obituary:
+    """An attempt whose executor died, to be reported when its requests can land no more."""
 
-    assignment: Assignment
-    budget: PublishBudget
-    heartbeat_at: float
-    looked_at: float
-    step: str = ""
-    step_began_at: float = 0.0
-    obituary: TaskReport | None = None
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.assignment.delivery.attempt
+    work: Work
+    report: TaskReport
+    due_at: float
+    told: bool = False
 
 
 class Supervisor:
-    """One executor slot over one orchestrator. :meth:`tick` is one round of its loop."""
+    """:meth:`tick` is one round of its loop."""
 
     def __init__(
         self,
-        settings: Settings,
-        orchestrator: Orchestrator,
-        store: Store,
+        desk: Desk,
+        slots: Sequence[Slot],
+        catalogue: Catalogue,
+        *,
+        place: Place,
         clock: Clock,
         watcher: Watcher,
-        *,
-        steps: dict[str, StepPlan],
-        log_directory: Path,
-        worker_id: str,
     ) -> None:
-        self._settings = settings
-        self._orchestrator = orchestrator
-        self._store = store
+        self._desk = desk
+        self._slots = slots
+        self._catalogue = catalogue
+        self._place = place
         self._clock = clock
         self._watcher = watcher
-        self._steps = steps
-        self._log_directory = log_directory
-        self._worker_id = worker_id
-        self._executor: ExecutorProcess | None = None
-        self._ready = False
-        self._work: _Work | None = None
+        self._waiting: list[Delivered] = []
+        self._obituaries: dict[str, _Obituary] = {}
+        self._leaving: set[str] = set()
+
+    @property
+    def works(self) -> list[Work]:
+        return [slot.work for slot in self._slots if slot.work is not None]
 
     @property
     def busy(self) -> bool:
-        return self._work is not None
+        """Whether there is anything that isn't done with, the dead included."""
+        return bool(self.works or self._obituaries or self._waiting or self._leaving)
 
     @property
     def publishing(self) -> bool:
-        return self._work is not None and self._work.step in PUBLISHING_STEPS
+        return any(work.is_publishing for work in self.works)
 
     @property
     def grace_seconds(self) -> float:
-        """How long what is being published may take to finish once everything shall stop."""
-        return self._work.budget.worker_shutdown_grace_seconds if self._work else 0.0
+        """How long what is being done may take to finish once everything shall stop."""
+        graces = [work.budget.worker_shutdown_grace_seconds for work in self.works]
+        return float(max(graces, default=0))
 
     def start(self) -> None:
-        """Clean up after the dead, then start an executor, so that it is warm when work comes."""
-        self.collect_leftovers()
-        self._start_executor()
+        """Clean up after the dead, then start the executors, to be warm when work comes."""
+        self._place.clear()
+        for slot in self._slots:
+            slot.staff()
 
     def tick(self, seconds: float) -> None:
-        """Take work if idle, listen for up to ``seconds``, then see to leases and deaths.
+        """Offer free slots, listen for up to ``seconds``, then see to deaths and news.
 
-        An orchestrator that doesn't answer is asked again the next time. Raises ExecutorLostError
-        if an executor can't even be started.
+        Raises ExecutorLostError if an executor can't even be started, or what it says it can't do.
         """
-        executor = self._executor or self._start_executor()
-        with suppress(OrchestratorUnavailableError):
-            if self._ready and self._work is None:  # starting up must not eat a lease
-                self._poll()
-        wait([executor.connection], timeout=seconds)
-        for message in executor.messages():
-            self._hear(message)
-        self._notice_death()
-        with suppress(OrchestratorUnavailableError):
-            self._keep_lease()
-            self._report_death()
+        for slot in self._slots:
+            slot.staff()
+            if slot.is_free and not slot.offered:
+                slot.offered = True
+                self._desk.offer(1)
+        self._fill()
+        heard = [connection for slot in self._slots for connection in slot.connections]
+        wait([*heard, *self._desk.connections], timeout=seconds)
+        for slot in self._slots:
+            self._hear(slot)
+        for slot in self._slots:
+            self._notice_death(slot)
+        self._announce_deaths()
+        for told in self._desk.news():
+            self._react(told)
+        self._fill()
 
     def stop(self) -> None:
-        """End the executor and clean up what it was doing. The attempt stays as it is."""
-        self._end_executor()
-        self._work = None
-        self.collect_leftovers()
+        """End the executors and clean up what they were at. Their attempts stay as they are."""
+        for slot in self._slots:
+            slot.ask_to_end()
+        for slot in self._slots:
+            slot.end()
+        self._place.clear()
 
-    def collect_leftovers(self) -> None:
-        """Never raises for the store: what stays is found again, by the next start or `gc`."""
-        for leftover in leftovers(self._settings.attempts):
-            with suppress(StoreError):
-                collect(self._store, leftover)
+    def leave(self) -> None:
+        """End the executors, and give back what hadn't begun to publish.
 
-    def _start_executor(self) -> ExecutorProcess:
-        self._ready = False
-        self._executor = ExecutorProcess(self._settings)
-        return self._executor
+        What had begun stays as it is: its lease ends, and the retry sees what became of it.
+        """
+        for slot in self._slots:
+            slot.ask_to_end()
+        for slot in self._slots:
+            work = slot.end()
+            if work is None:
+                continue
+            given_back = not work.is_publishing
+            words = "given back" if given_back else "left to its lease: it was publishing"
+            self._watcher.attempt_ended(work.attempt, f"stopped ({words})", None)
+            self._desk.let_go(work.attempt.task_id)
+            if given_back:
+                self._give_back(work.delivery)
+        for delivered in self._waiting:
+            self._desk.let_go(delivered.delivery.attempt.task_id)
+            self._give_back(delivered.delivery)
+        self._waiting.clear()
+        self._place.clear()
 
-    def _end_executor(self) -> None:
-        self._ready = False
-        if self._executor is not None:
-            self._executor.end()
-            self._executor = None
+    def settle(self, seconds: float) -> None:
+        """Wait for that long for answers about what was given back."""
+        deadline = self._clock.monotonic() + seconds
+        while self._leaving and (left := deadline - self._clock.monotonic()) > 0:
+            wait(list(self._desk.connections), timeout=left)
+            for told in self._desk.news():
+                self._react(told)
 
     # --- taking work ------------------------------------------------------------------------------
-    def _poll(self) -> None:
-        asked_at = self._clock.monotonic()  # a lease can't have begun before it was asked for
-        deliveries = self._orchestrator.poll(
-            [step.task_name for step in self._steps.values()], worker_id=self._worker_id
-        )
-        for delivery in deliveries:
-            self._assign(delivery, asked_at)
+    def _fill(self) -> None:
+        """Whoever was offered a slot gets one, also if that one's executor died meanwhile."""
+        for slot in self._slots:
+            if self._waiting and slot.is_free:
+                delivered = self._waiting.pop(0)
+                work = self._work(delivered)
+                slot.assign(work)
 
-    def _assign(self, delivery: Delivery, now: float) -> None:
-        attempt = delivery.attempt
-        step = self._steps[attempt.reference_task_name]
-        budget = step.controls.budget_within(delivery.response_seconds)
+    def _work(self, delivered: Delivered) -> Work:
+        delivery, attempt = delivered.delivery, delivered.delivery.attempt
+        served = self._catalogue(attempt)
+        budget = served.controls.budget_within(delivery.response_seconds)
+        logs = self._place.logs(attempt)
         name = f"{attempt.reference_task_name}-{attempt.retry_count}"
         assignment = Assignment(
             delivery,
             Execution.begin(attempt),
-            step.module,
-            leased_at=now,
-            events_log=self._log_directory / "events.jsonl",
-            output_log=self._log_directory / f"{name}.log",
+            served.module,
+            leased_at=delivered.asked_at,
+            heartbeat_seconds=budget.heartbeat_interval_seconds,
+            events_log=logs / "events.jsonl",
+            output_log=logs / f"{name}.log",
         )
-        self._work = _Work(assignment, budget, heartbeat_at=now, looked_at=now)
-        self._watcher.attempt_started(attempt)
-        self._tell_executor(assignment)
+        return Work(assignment, budget)
 
-    # --- listening --------------------------------------------------------------------------------
-    def _hear(self, message: FromExecutor) -> None:
-        work = self._work
-        if isinstance(message, Ready):
-            self._ready = True
-        if work is None:
-            return
-        match message:
-            case StepStarted(step):
-                work.step, work.step_began_at = step, self._clock.monotonic()
-                self._watcher.step_started(work.attempt, step)
-            case StepEnded(fields):
-                self._watcher.step_ended(work.attempt, fields)
-            case Progressed(step, transfer):
-                self._watcher.progressed(work.attempt, step, transfer)
-            case Finished(outcome):
-                self._work = None
-                report = outcome.report
-                status = report.status if outcome.accepted else f"{report.status} (not accepted)"
-                self._watcher.attempt_ended(work.attempt, status, report.reason)
-                if not report.completed:  # a retry starts from a process nothing went wrong in
-                    self._end_executor()
-            case _:
-                pass
+    def _hear(self, slot: Slot) -> None:
+        for said in slot.hear():
+            if isinstance(said, Ended):
+                self._desk.let_go(said.work.attempt.task_id)
+            elif slot.work is not None:
+                self._desk.let_go(slot.work.attempt.task_id, tell=said.waits)
 
-    # --- the lease --------------------------------------------------------------------------------
-    def _keep_lease(self) -> None:
-        work, now = self._work, self._clock.monotonic()
-        if work is None:
-            return
-        if now - work.heartbeat_at >= work.budget.heartbeat_interval_seconds:
-            extended = self._orchestrator.heartbeat(work.attempt, worker_id=self._worker_id)
-            work.heartbeat_at = work.looked_at = now
-            if extended:
-                self._tell_executor(LeaseRenewed(now))
-            else:
-                self._stop_if_given_up(work)
-        elif now - work.looked_at >= STATUS_INTERVAL_SECONDS:
-            self._stop_if_given_up(work)
-            work.looked_at = now
+    # --- news -------------------------------------------------------------------------------------
+    def _react(self, told: News) -> None:
+        match told:
+            case Delivered():
+                self._take(told)
+            case Renewed() | LetGone():
+                self._pass_on(told)
+            case Lost():
+                self._stop_lost(told)
+            case Spoken(task_id, receipt):
+                self._end_obituary(task_id, receipt.status if receipt else None)
+            case GivenBack(task_id):
+                self._leaving.discard(task_id)
+            case Heard():
+                self._watcher.orchestrator_heard()
+            case Unheard(error):
+                self._watcher.orchestrator_unheard(error)
 
-    def _stop_if_given_up(self, work: _Work) -> None:
-        """Stop an attempt the orchestrator has given up on; one that was reported just goes on."""
-        status = self._orchestrator.reload(work.attempt).status
-        if status not in GIVEN_UP:
-            return
-        self._watcher.attempt_ended(work.attempt, status, "stopped: no longer the current attempt")
-        self.stop()
+    def _take(self, delivered: Delivered) -> None:
+        delivery = delivered.delivery
+        controls = self._catalogue(delivery.attempt).controls
+        budget = controls.budget_within(delivery.response_seconds)
+        self._desk.hold(delivery, budget.heartbeat_interval_seconds, delivered.asked_at)
+        self._waiting.append(delivered)
 
-    def _tell_executor(self, message: Assignment | LeaseRenewed) -> None:
-        if self._executor is not None:
-            self._executor.send(message)
+    def _pass_on(self, told: Renewed | LetGone) -> None:
+        """Tell the executor how its lease is."""
+        for slot in self._slots_at(told.task_id):
+            if isinstance(told, LetGone):
+                slot.tell(Quiet())
+            elif slot.work is not None:
+                slot.tell(LeaseRenewed(told.at))
+                self._watcher.lease_renewed(slot.work.attempt)
+
+    def _slots_at(self, task_id: str) -> list[Slot]:
+        return [s for s in self._slots if s.work and s.work.attempt.task_id == task_id]
+
+    def _stop_lost(self, lost_: Lost) -> None:
+        for slot in self._slots_at(lost_.task_id):
+            work = slot.work
+            if work is None or (lost_.delivered_again and work.is_publishing):
+                # What it publishes may still be accepted, if it is left to report it.
+                continue
+            reason = f"stopped, as it is no longer the current attempt: {lost_.why}"
+            self._watcher.attempt_ended(work.attempt, "LOST", reason)
+            slot.end()
+            self._desk.let_go(lost_.task_id)
+            self._place.clear()
+        for delivered in list(self._waiting):
+            if delivered.delivery.attempt.task_id == lost_.task_id:
+                self._waiting.remove(delivered)
+                self._desk.let_go(lost_.task_id)
+                next(slot for slot in self._slots if slot.offered).offered = False
+        self._end_obituary(lost_.task_id, "LOST")
 
     # --- death ------------------------------------------------------------------------------------
-    def _notice_death(self) -> None:
-        if self._executor is None or (death := self._executor.death()) is None:
+    def _notice_death(self, slot: Slot) -> None:
+        if (death := slot.death()) is None:
             return
-        work, was_ready = self._work, self._ready
-        self.stop()
+        was_ready = slot.is_ready
+        self._hear(slot)  # what it said last, above all how far it came
+        work = slot.end()
+        self._place.clear()
+        self._watcher.executor_lost(work.attempt if work else None, death)
         if not was_ready:
-            raise ExecutorLostError(
-                f"the process that runs tasks {death} before it was ready",
-                fix="what it printed says why; `perago doctor` checks the installation",
-            )
-        if work is not None:
-            work.obituary = failed(_lost(work, death, self._settings.store))
-            self._work = work
+            slot.rest()
+            raise not_even_started(death)
+        if work is None:
+            return
+        report = failed(lost(work, death, self._place.on))
+        report = replace(report, logs=last_printed(work.assignment.output_log))
+        waits = work.step == "publish" and self._place.requests_outlive_us
+        due_at = work.settled_at() if waits else self._clock.monotonic()
+        self._obituaries[work.attempt.task_id] = _Obituary(work, report, due_at)
 
-    def _report_death(self) -> None:
-        """Report an attempt whose executor died: at once, unless a request of its may still land.
+    def _announce_deaths(self) -> None:
+        """At once, unless a request of the dead may still land.
 
         Until then its lease is kept, so that no retry meets a branch that is about to move.
         """
-        work = self._work
-        if work is None or work.obituary is None:
+        for obituary in self._obituaries.values():
+            if not obituary.told and self._clock.monotonic() >= obituary.due_at:
+                obituary.told = True
+                self._desk.speak_for(obituary.work.delivery, obituary.report)
+
+    def _end_obituary(self, task_id: str, status: str | None) -> None:
+        obituary = self._obituaries.pop(task_id, None)
+        if obituary is None:
             return
-        if work.step == "publish" and self._store.outlives_callers:
-            settled_at = work.step_began_at + work.budget.lakefs_merge_timeout_seconds
-            if self._clock.monotonic() < settled_at:
-                return
-        receipt = self._orchestrator.report(work.attempt, work.obituary)
-        self._work = None
+        self._desk.let_go(task_id)
         # It may have died after its own report was accepted: then that one stands.
-        reason = work.obituary.reason if receipt.accepted else None
-        self._watcher.attempt_ended(work.attempt, receipt.status, reason)
+        stands = status == obituary.report.status
+        reason = obituary.report.reason if stands else None
+        self._watcher.attempt_ended(obituary.work.attempt, status or "SUPERSEDED", reason)
 
-
-def _lost(work: _Work, death: str, store: str) -> ExecutorLostError:
-    during = f" during {work.step!r}" if work.step else ""
-    on = "" if store == "embedded" else f" --on {store}"
-    hint = ""
-    if work.step == "body" and "SIGKILL" in death:
-        hint = " (out of memory?)"
-    elif work.step == "publish":
-        hint = ": it may have published, and the retry sees to that"
-    return ExecutorLostError(
-        f"the process running {work.attempt.task_name} {death}{during}{hint}",
-        fix=f"`perago runs {work.attempt.workflow_instance_id} --logs{on}` shows what it printed",
-    )
+    def _give_back(self, delivery: Delivery) -> None:
+        self._leaving.add(delivery.attempt.task_id)
+        self._desk.give_back(delivery)

@@ -13,9 +13,11 @@ from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import TaskStatus
 from perago.settings import Settings
 from perago.testing import Bench
-from perago.worker import supervisor as supervising
-from perago.worker.messages import Ready, StepStarted
-from perago.worker.supervisor import Supervisor
+from perago.worker.clearing import clear_leftovers
+from perago.worker.desk import InlineDesk
+from perago.worker.messages import Employment, Ready, StepStarted
+from perago.worker.slot import Slot
+from perago.worker.supervisor import Place, Served, Supervisor
 from perago.worker.watcher import NobodyWatching
 
 
@@ -53,6 +55,9 @@ class ScriptedExecutor:
 
     def death(self):
         return self.cause
+
+    def ask_to_end(self):
+        pass
 
     def end(self):
         self.connection.close()
@@ -98,36 +103,41 @@ def bench(tmp_path):
 
 
 @pytest.fixture
-def executors(monkeypatch):
-    started = []
-
-    def start(_settings):
-        started.append(ScriptedExecutor())
-        return started[-1]
-
-    monkeypatch.setattr(supervising, "ExecutorProcess", start)
-    return started
+def executors():
+    return []
 
 
 @pytest.fixture
 def supervise(bench, executors, tmp_path):
     made = []
 
+    def start(_employment):
+        executors.append(ScriptedExecutor())
+        return executors[-1]
+
     def make(store=None, orchestrator=None):
         run = bench.queue.get(bench.start(step))
+        store = store or bench.store
+        settings, watcher = Settings(home=tmp_path / "home"), NobodyWatching()
+        desk = InlineDesk(orchestrator or bench.queue, bench.clock, worker_id="worker-1")
+        desk.serve([planned.task_name for planned in run.plan.steps])
         supervisor = Supervisor(
-            Settings(home=tmp_path / "home"),
-            orchestrator or bench.queue,
-            store or bench.store,
-            bench.clock,
-            NobodyWatching(),
-            steps={planned.reference: planned for planned in run.plan.steps},
-            log_directory=tmp_path,
-            worker_id="worker-1",
+            desk,
+            [Slot(Employment(settings), bench.clock, watcher, start)],
+            lambda _attempt: Served(run.plan.steps[0].module, run.plan.steps[0].controls),
+            place=Place(
+                logs=lambda _attempt: tmp_path,
+                clear=lambda: clear_leftovers(store, settings.attempts),
+                requests_outlive_us=store.outlives_callers,
+                on="",
+            ),
+            clock=bench.clock,
+            watcher=watcher,
         )
         made.append(supervisor)
         supervisor.start()
-        supervisor.tick(0)
+        for _ in range(2):
+            supervisor.tick(0)
         return supervisor, lambda: bench.queue.get(run.id).attempts
 
     yield make

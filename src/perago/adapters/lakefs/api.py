@@ -153,15 +153,22 @@ def _unanswered(request: Request, why: str, mutation: bool) -> StoreError:  # no
     )
 
 
-def _client_for(access: LakeFSAccess) -> Any:
+def load_client() -> None:
+    """Import the official client, which takes a second. Raises RuntimeConfigError if it is missing."""
     try:
-        from lakefs_sdk import Configuration
-        from lakefs_sdk.client import LakeFSClient
+        import lakefs_sdk.client  # noqa: F401 - loading it is the point
     except ImportError as missing:
         raise RuntimeConfigError(
             f"the lakeFS client isn't installed: {missing}",
             fix="pip install 'perago-runtime[lakefs]'",
         ) from missing
+
+
+def _client_for(access: LakeFSAccess) -> Any:
+    load_client()
+    from lakefs_sdk import Configuration
+    from lakefs_sdk.client import LakeFSClient
+
     settings = Configuration(
         host=access.api_url, username=access.access_key_id, password=access.secret_access_key
     )

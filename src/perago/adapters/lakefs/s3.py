@@ -71,14 +71,20 @@ class Connections:
             self._stores = {}
 
 
-def _connect(access: LakeFSAccess, repository: str, patience: Patience) -> S3Store:
+def load_obstore() -> None:
+    """Raises RuntimeConfigError if it isn't installed."""
     try:
-        from obstore.store import S3Store
+        import obstore.store  # noqa: F401 - loading it is the point
     except ImportError as missing:
         raise RuntimeConfigError(
             f"obstore, which moves lakeFS's objects, isn't installed: {missing}",
             fix="pip install 'perago-runtime[lakefs]'",
         ) from missing
+
+
+def _connect(access: LakeFSAccess, repository: str, patience: Patience) -> S3Store:
+    load_obstore()
+    from obstore.store import S3Store
 
     def credentials() -> S3Credential:  # the other way to give them adds AWS_SESSION_TOKEN to them
         return {

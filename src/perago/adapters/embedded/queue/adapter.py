@@ -17,9 +17,8 @@ from perago.adapters.embedded.queue.transitions import (
     hand_out,
     requeue,
 )
-from perago.errors import OrchestratorError
 from perago.model.attempt import Delivery, TaskStatus
-from perago.model.outcome import ReportReceipt
+from perago.model.outcome import ReportReceipt, assert_reportable
 from perago.model.run import RunStatus
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from perago.model.controls import TaskControls
     from perago.model.outcome import TaskReport
     from perago.ports.clock import Clock
-
-_REPORTABLE = (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.FAILED_WITH_TERMINAL_ERROR)
 
 
 class EmbeddedQueue(RunBook):
@@ -77,6 +74,7 @@ class EmbeddedQueue(RunBook):
                         input=json.loads(row["input"]),
                         worker_id=worker_id,
                         response_seconds=float(controls.timeout.response_seconds),
+                        poll_count=row["poll_count"] + 1,
                     )
                 )
         return deliveries
@@ -84,7 +82,7 @@ class EmbeddedQueue(RunBook):
     def reload(self, attempt: Attempt) -> AttemptSnapshot:
         """What this attempt is now. Raises UnknownAttemptError."""
         with self._moment() as at:
-            return snapshot_of(load_attempt(at.connection, attempt.task_id))
+            return snapshot_of(at.connection, load_attempt(at.connection, attempt.task_id))
 
     def accepted_ref(self, task_id: str) -> str | None:
         """The workspace ref a task was accepted with; None without one, or without the task."""
@@ -96,31 +94,24 @@ class EmbeddedQueue(RunBook):
         workspace = json.loads(found["output"]).get("workspace") if found else None
         return workspace["ref"] if workspace else None
 
-    def heartbeat(self, attempt: Attempt, *, worker_id: str) -> bool:  # noqa: ARG002 - see below
-        """Extend the lease; False, and no extension, if the attempt isn't in progress any more.
-
-        Of two workers that hold one task id, either extends it: Conductor doesn't tell them apart.
-        """
+    def heartbeat(self, delivery: Delivery) -> bool:
+        """Extend the lease; False if the attempt isn't in progress, or was delivered again."""
         with self._moment() as at:
-            row = load_attempt(at.connection, attempt.task_id)
-            if row["status"] != TaskStatus.IN_PROGRESS:
+            row = load_attempt(at.connection, delivery.attempt.task_id)
+            if not _is_held_by(row, delivery):
                 return False
             extend_lease(at, row, _controls_of(row).timeout)
             return True
 
-    def report(self, attempt: Attempt, report: TaskReport) -> ReportReceipt:
+    def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
         """End the attempt and set going what follows: the next step, a retry or the run's end.
 
         Ignored (``accepted=False``, with the present status) unless the attempt is in progress.
         Repeating the very report that was accepted is accepted again and changes nothing.
         """
-        if report.status not in _REPORTABLE:
-            raise OrchestratorError(
-                f"a worker can't report status {report.status}",
-                fix=f"report one of {', '.join(_REPORTABLE)}",
-            )
+        assert_reportable(report)
         with self._moment() as at:
-            row = load_attempt(at.connection, attempt.task_id)
+            row = load_attempt(at.connection, delivery.attempt.task_id)
             if row["status"] != TaskStatus.IN_PROGRESS:
                 return ReportReceipt(_is_repeat(row, report), TaskStatus(row["status"]))
             end_attempt(
@@ -132,18 +123,22 @@ class EmbeddedQueue(RunBook):
                 after_failure(at, row["task_id"])
             return ReportReceipt(accepted=True, status=report.status)
 
-    def requeue(self, attempt: Attempt) -> bool:
-        """Make an attempt in progress deliverable again under its task id; False if it isn't.
+    def give_back(self, delivery: Delivery) -> bool:
+        """Make the attempt deliverable again under its task id, as long as it is this delivery's.
 
-        What Conductor does on an ``IN_PROGRESS`` update that doesn't extend the lease, while the
-        first worker still runs.
+        What Conductor does on an ``IN_PROGRESS`` update that doesn't extend the lease.
         """
         with self._moment() as at:
-            row = load_attempt(at.connection, attempt.task_id)
-            if row["status"] != TaskStatus.IN_PROGRESS:
+            row = load_attempt(at.connection, delivery.attempt.task_id)
+            if not _is_held_by(row, delivery):
                 return False
             requeue(at, row)
             return True
+
+    def writers(self, repository: str, branch: str) -> list[str]:
+        """The active runs on this branch: at most one, since a second isn't even started."""
+        active = self.active_on(repository, branch)
+        return [] if active is None else [active.id]
 
     def _due(self, at: Moment, task_names: Sequence[str]) -> list[sqlite3.Row]:
         return at.connection.execute(
@@ -153,6 +148,10 @@ class EmbeddedQueue(RunBook):
             " ORDER BY attempts.due_at, attempts.rowid",
             (json.dumps(list(task_names)), at.now, RunStatus.RUNNING, self._only_run),
         ).fetchall()
+
+
+def _is_held_by(row: sqlite3.Row, delivery: Delivery) -> bool:
+    return row["status"] == TaskStatus.IN_PROGRESS and row["poll_count"] == delivery.poll_count
 
 
 def _controls_of(row: sqlite3.Row) -> TaskControls:

@@ -88,13 +88,20 @@ def attempt_of(row: sqlite3.Row) -> Attempt:
     )
 
 
-def snapshot_of(row: sqlite3.Row) -> AttemptSnapshot:
+def snapshot_of(connection: sqlite3.Connection, row: sqlite3.Row) -> AttemptSnapshot:
     """What the attempt fence compares."""
+    (newest,) = connection.execute(
+        "SELECT max(seq) FROM attempts WHERE run_id = ? AND reference = ? AND iteration = ?",
+        (row["run_id"], row["reference"], row["iteration"]),
+    ).fetchone()
     return AttemptSnapshot(
         status=TaskStatus(row["status"]),
         workflow_instance_id=row["run_id"],
         task_id=row["task_id"],
         retry_count=row["retry_count"],
+        poll_count=row["poll_count"],
+        worker_id=row["worker_id"],
+        is_latest=row["seq"] == newest,
     )
 
 

@@ -28,7 +28,7 @@ from perago.adapters.embedded.queue.transitions import (
 )
 from perago.adapters.foundation.database import Database
 from perago.errors import RunError, RunNotFoundError
-from perago.model.run import RunStatus
+from perago.model.run import RunStatus, assert_active, assert_runnable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ class RunBook:
         Raises BranchBusyError if an active run writes the same branch, and RunError for a plan
         that can't be run or an id that is taken.
         """
-        _refuse_unrunnable(plan, workspace)
+        assert_runnable(plan, workspace)
         run_id = run_id or str(uuid.uuid4())
         with self._moment() as at:
             refuse_busy_branch(at.connection, workspace)
@@ -158,7 +158,7 @@ class RunBook:
         """
         with self._moment() as at:
             run = load_run(at.connection, run_id)
-            _refuse_ended(run, "paused")
+            assert_active(run, "paused")
             set_run_status(at, run_id, RunStatus.PAUSED, reason=reason)
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -168,7 +168,7 @@ class RunBook:
         """
         with self._moment() as at:
             run = load_run(at.connection, run_id)
-            _refuse_ended(run, "cancelled")
+            assert_active(run, "cancelled")
             end_run(at, run_id, RunStatus.TERMINATED, reason=reason)
 
     def resume(self, run_id: str) -> None:
@@ -203,22 +203,3 @@ class RunBook:
             at = Moment(connection, self._now())
             sweep(at)
             yield at
-
-
-def _refuse_unrunnable(plan: RunPlan, workspace: WorkspaceRef | None) -> None:
-    if not plan.steps:
-        raise RunError(f"pipeline {plan.name!r} has no steps", fix="give it at least one task")
-    homeless = [step.reference for step in plan.steps if step.uses_workspace]
-    if workspace is None and homeless:
-        raise RunError(
-            f"step {homeless[0]!r} of pipeline {plan.name!r} needs a workspace, and none is given",
-            fix="say which repository and branch the run works on",
-        )
-
-
-def _refuse_ended(run: RunRecord, wish: str) -> None:
-    if not run.status.is_active:
-        raise RunError(
-            f"run {run.id} is {run.status} and can't be {wish}",
-            fix="only a RUNNING or PAUSED run can; `perago runs` shows them",
-        )

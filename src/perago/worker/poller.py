@@ -1,0 +1,265 @@
+"""The poller: a process of its own that does all of a worker's regular talk with the orchestrator.
+
+Started by a supervisor as ``python -m perago.worker.poller FD``. One thread asks for work, in
+batches and ever less often while there is none. Another sees that leases are kept, each by a thread
+of a small pool, so that one slow answer delays no other heartbeat. It holds no state that can't be
+told to its successor: when it dies, the supervisor starts another one. When the supervisor is gone
+it ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from perago.errors import OrchestratorError, OrchestratorUnavailableError
+from perago.worker.desk import Delivered, GivenBack, Heard, LetGone, Spoken, Unheard
+from perago.worker.lease import Held, speak_for_the_dead, tend
+from perago.worker.orders import (
+    Begin,
+    GiveBack,
+    Hold,
+    LetGo,
+    Offer,
+    Serve,
+    SpeakFor,
+    StopAsking,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perago.model.attempt import Delivery
+    from perago.ports.orchestrator import Orchestrator
+    from perago.worker.desk import News
+    from perago.worker.orders import Order
+
+ORPHANED_EXIT_CODE = 75
+
+LOOK_SECONDS = 2.0
+"""How often a held attempt's standing is looked up between heartbeats."""
+
+PULSE_SECONDS = 5.0
+"""How often the supervisor hears from us, so that a stuck poller can be told from an idle one."""
+
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 1.0
+"""While there is no work: from the first pause to the longest, doubling."""
+
+AWAY_SECONDS = 5.0
+"""The longest pause while the orchestrator doesn't answer."""
+
+_TALKING_THREADS = 8
+
+
+class Poller:
+    def __init__(
+        self, orchestrator: Orchestrator, worker_id: str, tell: Callable[[News | None], None]
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._worker_id = worker_id
+        self._tell = tell
+        self._changed = threading.Condition()
+        self._task_names: tuple[str, ...] = ()
+        self._slots = 0
+        self._held: dict[str, Held] = {}
+        self._to_tend: set[str] = set()
+        self._being_tended: set[str] = set()
+        self._reachable: bool | None = None
+        self._freshly_offered = False
+        self._talking = ThreadPoolExecutor(_TALKING_THREADS, thread_name_prefix="talk")
+
+    def start(self) -> None:
+        for loop in (self._ask, self._keep, self._pulse):
+            threading.Thread(target=loop, daemon=True, name=loop.__name__.strip("_")).start()
+
+    def obey(self, order: Order) -> None:
+        with self._changed:
+            match order:
+                case Serve(task_names):
+                    self._task_names = task_names
+                case Offer(slots):
+                    self._slots += slots
+                    self._freshly_offered = True
+                case Hold(delivery, heartbeat_seconds, leased_at):
+                    self._held[delivery.attempt.task_id] = Held(
+                        delivery, heartbeat_seconds, LOOK_SECONDS, leased_at, leased_at
+                    )
+                case LetGo(task_id, to_be_told):
+                    self._held.pop(task_id, None)
+                    if to_be_told:
+                        self._talking.submit(self._tell_when_quiet, task_id)
+                case SpeakFor():
+                    self._talking.submit(self._speak, order)
+                case GiveBack(delivery):
+                    self._talking.submit(self._give_back, delivery)
+                case StopAsking():
+                    self._task_names = ()
+                case Begin():
+                    raise AssertionError("there is only one beginning")
+            self._changed.notify_all()
+
+    # --- asking for work --------------------------------------------------------------------------
+    def _ask(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._slots and self._task_names)
+                # A slot that has become free has just ended an attempt, and what follows on that
+                # is the likeliest thing to be there now.
+                if self._freshly_offered:
+                    pause = FIRST_PAUSE_SECONDS
+                    self._freshly_offered = False
+                names, slots = self._task_names, self._slots
+            pause = self._ask_once(names, slots, pause)
+            if pause:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._freshly_offered, timeout=pause)
+
+    def _ask_once(self, names: tuple[str, ...], slots: int, pause: float) -> float:
+        """Ask once; the pause before the next time, 0 for none."""
+        asked_at = time.monotonic()
+        try:
+            found = self._orchestrator.poll(names, worker_id=self._worker_id, limit=slots)
+        except OrchestratorError as error:
+            self._note_silence(error)
+            return min(max(pause, FIRST_PAUSE_SECONDS) * 2, AWAY_SECONDS)
+        self._note_answer()
+        with self._changed:
+            self._slots -= len(found)
+        for delivery in found:
+            self._tell(Delivered(delivery, asked_at))
+        if found:
+            return 0.0 if len(found) == slots else FIRST_PAUSE_SECONDS
+        return min(max(pause, FIRST_PAUSE_SECONDS) * 2, LONGEST_PAUSE_SECONDS)
+
+    # --- keeping leases ---------------------------------------------------------------------------
+    def _keep(self) -> None:
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                waiting = [
+                    held
+                    for task_id, held in self._held.items()
+                    if task_id not in self._to_tend | self._being_tended
+                ]
+                due = [held for held in waiting if held.due_at <= now]
+                for held in due:
+                    self._to_tend.add(held.delivery.attempt.task_id)
+                later = min((h.due_at for h in waiting if h.due_at > now), default=None)
+                if not due:
+                    self._changed.wait(None if later is None else later - now)
+            for held in due:
+                self._talking.submit(self._tend, held)
+
+    def _tend(self, held: Held) -> None:
+        task_id = held.delivery.attempt.task_id
+        with self._changed:
+            self._to_tend.discard(task_id)
+            if self._held.get(task_id) is not held:  # let go while it waited for a thread
+                return
+            self._being_tended.add(task_id)
+        try:
+            told = tend(self._orchestrator, held, time.monotonic())
+            self._note_answer()
+        except OrchestratorError as error:
+            self._note_silence(error)
+            told = None
+        with self._changed:
+            self._being_tended.discard(task_id)
+            is_wanted = task_id in self._held
+            self._changed.notify_all()
+        if told and is_wanted:
+            self._tell(told)
+
+    def _quieten(self, task_id: str) -> None:
+        """Return when no heartbeat for it is under way, nor will be.
+
+        Conductor answers a heartbeat by writing the task back as it read it a moment before: one
+        that is under way could undo what is sent now.
+        """
+        with self._changed:
+            self._held.pop(task_id, None)
+            self._changed.wait_for(lambda: task_id not in self._being_tended)
+
+    def _tell_when_quiet(self, task_id: str) -> None:
+        self._quieten(task_id)
+        self._tell(LetGone(task_id))
+
+    def _speak(self, order: SpeakFor) -> None:
+        self._quieten(order.delivery.attempt.task_id)
+        pause = FIRST_PAUSE_SECONDS
+        receipt = None
+        while True:
+            try:
+                receipt = speak_for_the_dead(self._orchestrator, order.delivery, order.report)
+            except OrchestratorUnavailableError as error:
+                self._note_silence(error)
+                pause = min(pause * 2, AWAY_SECONDS)
+                time.sleep(pause)
+                continue
+            except OrchestratorError as error:  # a no that stays one
+                self._note_silence(error)
+            break
+        self._tell(Spoken(order.delivery.attempt.task_id, receipt))
+
+    def _give_back(self, delivery: Delivery) -> None:
+        self._quieten(delivery.attempt.task_id)
+        try:
+            accepted = self._orchestrator.give_back(delivery)
+        except OrchestratorError:  # its lease ends by itself
+            accepted = False
+        self._tell(GivenBack(delivery.attempt.task_id, accepted))
+
+    # --- how the orchestrator is ------------------------------------------------------------------
+    def _note_answer(self) -> None:
+        with self._changed:
+            was, self._reachable = self._reachable, True
+        if not was:
+            self._tell(Heard())
+
+    def _note_silence(self, error: OrchestratorError) -> None:
+        with self._changed:
+            was, self._reachable = self._reachable, False
+        if was is not False:
+            self._tell(Unheard(error))
+
+    def _pulse(self) -> None:
+        while True:
+            self._tell(None)
+            time.sleep(PULSE_SECONDS)
+
+
+def main() -> None:
+    # Signals to the whole group are the supervisor's to act on: leases are kept while it finishes.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    connection = Connection(int(sys.argv[1]))
+    sending = threading.Lock()
+
+    def tell(news: News | None) -> None:
+        with sending:
+            try:
+                connection.send(news)
+            except OSError:
+                os._exit(ORPHANED_EXIT_CODE)
+
+    begin: Begin = connection.recv()
+    poller = Poller(begin.orchestrator, begin.worker_id, tell)
+    poller.start()
+    while True:
+        try:
+            order: Order = connection.recv()
+        except (EOFError, OSError):
+            os._exit(ORPHANED_EXIT_CODE)
+        poller.obey(order)
+
+
+if __name__ == "__main__":
+    main()

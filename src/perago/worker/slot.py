@@ -1,0 +1,202 @@
+"""One place to run attempts: an executor process, and the attempt it is at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perago.errors import ExecutorLostError, PeragoError
+from perago.worker.messages import (
+    Assignment,
+    Finished,
+    Progressed,
+    Ready,
+    Reporting,
+    StepEnded,
+    StepStarted,
+    Unable,
+)
+from perago.worker.process import ExecutorProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from perago.model.attempt import Attempt, Delivery
+    from perago.model.controls import PublishBudget
+    from perago.model.outcome import AttemptOutcome
+    from perago.ports.clock import Clock
+    from perago.worker.messages import Employment, FromExecutor, ServedTask, ToExecutor
+    from perago.worker.watcher import Watcher
+
+PUBLISHING_STEPS = frozenset({"publish", "report"})
+"""Steps that are better finished than broken off."""
+
+_LONGEST_REST_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Work:
+    """An attempt in hand: what it is, and the step it is at since when."""
+
+    assignment: Assignment
+    budget: PublishBudget
+    step: str = ""
+    step_began_at: float = 0.0
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.assignment.delivery
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.assignment.delivery.attempt
+
+    @property
+    def is_publishing(self) -> bool:
+        return self.step in PUBLISHING_STEPS
+
+    def settled_at(self) -> float:
+        """When no request of its publication can be on its way any more."""
+        return self.step_began_at + self.budget.lakefs_merge_timeout_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt was reported, or given up, and cleaned up after."""
+
+    work: Work
+
+
+class Slot:
+    """An executor, started fresh whenever the last one is gone."""
+
+    def __init__(
+        self,
+        employment: Employment,
+        clock: Clock,
+        watcher: Watcher,
+        start: Callable[[Employment], ExecutorProcess] = ExecutorProcess,
+    ) -> None:
+        self._employment = employment
+        self._clock = clock
+        self._watcher = watcher
+        self._start = start
+        self._executor: ExecutorProcess | None = None
+        self.is_ready = False
+        self.work: Work | None = None
+        self.tasks: tuple[ServedTask, ...] = ()
+        self._rest_seconds = 0.0
+        self._rests_until = 0.0
+        self.offered = False
+        """Whether the desk was told that an attempt can be taken here."""
+
+    @property
+    def is_free(self) -> bool:
+        """Only a warm one is: starting up must not eat a lease."""
+        return self.is_ready and self.work is None
+
+    @property
+    def pid(self) -> int | None:
+        return self._executor.pid if self._executor else None
+
+    @property
+    def connections(self) -> list[Connection]:
+        return [self._executor.connection] if self._executor else []
+
+    def staff(self) -> None:
+        """See to it that there is an executor, unless the last ones couldn't even start."""
+        if self._executor is None and self._clock.monotonic() >= self._rests_until:
+            self._executor = self._start(self._employment)
+
+    def rest(self) -> None:
+        """Wait before the next executor is started, longer each time one wasn't ready first."""
+        self._rest_seconds = min(max(1.0, self._rest_seconds * 2), _LONGEST_REST_SECONDS)
+        self._rests_until = self._clock.monotonic() + self._rest_seconds
+
+    def assign(self, work: Work) -> None:
+        self.work = work
+        self.offered = False
+        self._watcher.attempt_started(work.attempt)
+        self.tell(work.assignment)
+
+    def tell(self, message: ToExecutor) -> None:
+        if self._executor is not None:
+            self._executor.send(message)
+
+    def hear(self) -> list[Reporting | Ended]:
+        """Listen to the executor; what it says of the lease of its attempt."""
+        messages = self._executor.messages() if self._executor else ()
+        return [said for message in messages if (said := self._hear(message))]
+
+    def ask_to_end(self) -> None:
+        if self._executor is not None:
+            self._executor.ask_to_end()
+
+    def end(self) -> Work | None:
+        """End the executor; the attempt it was at."""
+        work, self.work = self.work, None
+        self.is_ready = False
+        if self._executor is not None:
+            self._executor.end()
+            self._executor = None
+        return work
+
+    def death(self) -> str | None:
+        """Why the executor is gone, in words; None while it runs."""
+        return self._executor.death() if self._executor else None
+
+    def _hear(self, message: FromExecutor) -> Reporting | Ended | None:
+        if isinstance(message, Ready):
+            self.is_ready, self.tasks, self._rest_seconds = True, message.tasks, 0.0
+            return None
+        if isinstance(message, Unable):
+            self.end()
+            self.rest()
+            raise message.error
+        work = self.work
+        if work is None:
+            return None
+        match message:
+            case StepStarted(step):
+                work.step, work.step_began_at = step, self._clock.monotonic()
+                self._watcher.step_started(work.attempt, step)
+            case StepEnded(fields):
+                self._watcher.step_ended(work.attempt, fields)
+            case Progressed(step, transfer):
+                self._watcher.progressed(work.attempt, step, transfer)
+            case Reporting():
+                return message
+            case Finished(outcome):
+                return self._finish(work, outcome)
+        return None
+
+    def _finish(self, work: Work, outcome: AttemptOutcome) -> Ended:
+        report = outcome.report
+        status = report.status if outcome.accepted else f"{report.status} (not accepted)"
+        self.work = None
+        self._watcher.attempt_ended(work.attempt, status, report.reason)
+        if not report.completed:  # a retry starts from a process nothing went wrong in
+            self.end()
+        return Ended(work)
+
+
+def lost(work: Work, death: str, on: str) -> ExecutorLostError:
+    """Why an attempt failed whose executor is gone; ``on`` is where its logs are to be found."""
+    during = f" during {work.step!r}" if work.step else ""
+    hint = ""
+    if work.step == "body" and death.endswith("SIGKILL"):
+        hint = " (out of memory?)"
+    elif work.step == "publish":
+        hint = ": it may have published, and the retry sees to that"
+    return ExecutorLostError(
+        f"the process running {work.attempt.task_name} {death}{during}{hint}",
+        fix=f"`perago runs {work.attempt.workflow_instance_id} --logs{on}` shows what it printed",
+    )
+
+
+def not_even_started(death: str) -> PeragoError:
+    return ExecutorLostError(
+        f"the process that runs tasks {death} before it was ready",
+        fix="what it printed says why; `perago doctor` checks the installation",
+    )

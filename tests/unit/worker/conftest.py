@@ -1,0 +1,75 @@
+"""Attempts that really run, in this process, with their news going where a supervisor's would."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from perago import RetryPolicy, TaskControls, TaskFailed, WorkspaceSpec, task
+from perago.flow.lifecycle import run_attempt
+from perago.model.attempt import Execution
+from perago.testing import Bench
+from perago.wiring import system_clock
+from perago.worker.journal import ExecutorJournal
+from perago.worker.messages import Progressed, StepEnded, StepStarted
+
+
+class Secrets(BaseModel):
+    password: str = "hunter2"
+    fail: bool = False
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@task(
+    name="watched.write",
+    owner_email="a@b.c",
+    workspace=WorkspaceSpec(),
+    controls=TaskControls(retry=RetryPolicy(count=3, delay_seconds=0)),
+)
+def write(ws: Path, params: Secrets) -> Nothing:
+    (ws / "new").write_text("12345")
+    if params.fail:
+        raise TaskFailed(f"can't log in with {params.password}")
+    return Nothing()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path)
+    bench.write({"old": "123"})
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def attempt_under(bench, tmp_path):
+    """Run an attempt of the task under a watcher's eyes; the attempt itself."""
+
+    def run(watcher, *, fail=False, retry=False):
+        if not retry:
+            bench.start(write, params={"write": {"fail": fail}})
+        delivery = bench.poll(write)
+        attempt, execution = delivery.attempt, Execution.begin(delivery.attempt)
+
+        def tell(message):
+            match message:
+                case StepStarted(step):
+                    watcher.step_started(attempt, step)
+                case StepEnded(fields):
+                    watcher.step_ended(attempt, fields)
+                case Progressed(step, transfer):
+                    watcher.progressed(attempt, step, transfer)
+
+        journal = ExecutorJournal(execution, tmp_path / "events.jsonl", tmp_path / "log", tell)
+        runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
+        watcher.attempt_started(attempt)
+        outcome = run_attempt(delivery, write, runtime, execution=execution)
+        assert outcome.accepted
+        watcher.attempt_ended(attempt, outcome.report.status, outcome.report.reason)
+        return attempt
+
+    return run
