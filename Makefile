@@ -89,8 +89,10 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 	$(say) 'Pin requirements (uv pip compile)'
 	@uv=$$(scripts/bootstrap --uv) \
 	&& $(COMPILE) pyproject.toml -o requirements/base.txt \
-	&& $(COMPILE) pyproject.toml --extra lakefs --group dev -c requirements/base.txt \
-		-o requirements/dev.txt \
+	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel --group dev \
+		-c requirements/base.txt -o requirements/dev.txt \
+	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel -c requirements/dev.txt \
+		-o requirements/worker.txt \
 	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
 	&& $(COMPILE) --group go -o src/perago/stack/go.txt \
 	&& $(COMPILE) benchmarks/lakefs_peer.in -o benchmarks/lakefs_peer.txt

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perago.errors import RuntimeConfigError
 from perago.worker.standing import Standing, hindrance, illness
-from perago.worker.telemetry import open_telemetry
+from perago.worker.telemetry.wishes import open_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ from perago.flow.report import failed, hand_in
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime, warm_up
 from perago.worker.containment import contained, send_output_to
-from perago.worker.journal import ExecutorJournal
+from perago.worker.journal import ExecutorJournal, Outbox
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -38,11 +38,9 @@ from perago.worker.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
-    from perago.worker.messages import Employment, FromExecutor
+    from perago.worker.messages import Employment
 
 ORPHANED_EXIT_CODE = 75
 
@@ -55,8 +53,8 @@ _SOON_SECONDS = 1.0
 class RenewedLease:
     """A lease that a supervisor in another process keeps alive, on the machine's one clock."""
 
-    def __init__(self, tell: Callable[[Reporting], None]) -> None:
-        self._tell = tell
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
         self._response_seconds = 0.0
         self._heartbeat_seconds = 0.0
         self._renewed_at = 0.0
@@ -80,8 +78,8 @@ class RenewedLease:
         """Waits only if a heartbeat may be under way, and then no longer than one may take."""
         since = time.monotonic() - self._renewed_at
         waits = since > self._heartbeat_seconds - _SOON_SECONDS
-        self._tell(Reporting(waits=waits))
-        if waits:
+        if waits:  # else the beginning of the report is word enough
+            self._outbox.send(Reporting())
             self._quiet.wait(HEARTBEAT_TIMEOUT_SECONDS)
 
     def is_quiet(self) -> None:
@@ -92,23 +90,23 @@ class Executor:
     def __init__(self, connection: Connection, runtime: Runtime) -> None:
         self._connection = connection
         self._runtime = runtime
-        self._sending = threading.Lock()
+        self._outbox = Outbox(connection, _end_orphaned)
         self._assignments: SimpleQueue[Assignment] = SimpleQueue()
-        self._lease = RenewedLease(self._tell)
+        self._lease = RenewedLease(self._outbox)
 
     def serve(self, tasks: tuple[ServedTask, ...]) -> None:
         threading.Thread(target=self._listen, daemon=True, name="supervisor-link").start()
-        self._tell(Ready(tasks))
+        self._outbox.send(Ready(tasks))
         while True:
             assignment = self._assignments.get()
             self._lease.begin(assignment)
             send_output_to(assignment.output_log)
-            self._tell(Finished(self._run(assignment)))
+            self._outbox.send(Finished(self._run(assignment)))
 
     def _run(self, assignment: Assignment) -> AttemptOutcome:
         delivery, execution = assignment.delivery, assignment.execution
         journal = ExecutorJournal(
-            execution, assignment.events_log, assignment.output_log, self._tell
+            execution, assignment.events_log, assignment.output_log, self._outbox
         )
         runtime = replace(self._runtime, journal=journal)
         try:
@@ -145,13 +143,6 @@ class Executor:
                 self._lease.renew(message.at)
             elif isinstance(message, Quiet):
                 self._lease.is_quiet()
-
-    def _tell(self, message: FromExecutor) -> None:
-        with self._sending:
-            try:
-                self._connection.send(message)
-            except (BrokenPipeError, ConnectionResetError):
-                _end_orphaned()
 
 
 def _end_orphaned() -> NoReturn:
@@ -202,7 +193,7 @@ def main() -> None:
         if any(task.uses_workspace for task in tasks):
             warm_up(employment.settings)
     except PeragoError as error:
-        connection.send(Unable(error))
+        connection.send([Unable(error)])
         return
     Executor(connection, runtime).serve(tasks)
 

@@ -17,6 +17,7 @@ from perago.worker.printed import last_printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from perago.model.attempt import Execution
@@ -24,6 +25,33 @@ if TYPE_CHECKING:
     from perago.worker.messages import FromExecutor
 
 _PROGRESS_INTERVAL_SECONDS = 0.1
+
+_LASTING_STEPS = frozenset({"fetch", "body", "post", "stage.upload", "publish", "report"})
+"""Steps that take a while, or whose beginning has to be known: that of the others isn't waited for,
+and goes along with the next of these."""
+
+
+class Outbox:
+    """What is to be said to the supervisor, in as few messages as do no harm."""
+
+    def __init__(self, connection: Connection, orphaned: Callable[[], None]) -> None:
+        self._connection = connection
+        self._orphaned = orphaned
+        self._lock = threading.Lock()
+        self._unsent: list[FromExecutor] = []
+
+    def put(self, message: FromExecutor) -> None:
+        with self._lock:
+            self._unsent.append(message)
+
+    def send(self, *last: FromExecutor) -> None:
+        """Send what has gathered, and these. Without a supervisor there is nothing left to do."""
+        with self._lock:
+            unsent, self._unsent = [*self._unsent, *last], []
+            try:
+                self._connection.send(unsent)
+            except (BrokenPipeError, ConnectionResetError):
+                self._orphaned()
 
 
 class ExecutorJournal:
@@ -34,7 +62,7 @@ class ExecutorJournal:
         execution: Execution,
         events_log: Path,
         output_log: Path,
-        tell: Callable[[FromExecutor], None],
+        outbox: Outbox,
     ) -> None:
         attempt = execution.attempt
         self._bound = {
@@ -49,7 +77,7 @@ class ExecutorJournal:
         }
         self._events_log = events_log
         self._output_log = output_log
-        self._tell = tell
+        self._outbox = outbox
         self._lock = threading.Lock()
         self._last_progress = 0.0
 
@@ -57,10 +85,12 @@ class ExecutorJournal:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step}
         event = {**line, **self._bound, **fields}
         append_line(self._events_log, json.dumps(event, ensure_ascii=False, default=str))
-        self._tell(StepEnded(event))
+        self._outbox.put(StepEnded(event))
 
     def started(self, step: str) -> None:
-        self._tell(StepStarted(step))
+        self._outbox.put(StepStarted(step))
+        if step in _LASTING_STEPS:
+            self._outbox.send()
 
     def progress(self, step: str, transfer: Transfer) -> None:
         with self._lock:
@@ -69,7 +99,8 @@ class ExecutorJournal:
             if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
                 return
             self._last_progress = now
-        self._tell(Progressed(step, transfer))
+        self._outbox.put(Progressed(step, transfer))
+        self._outbox.send()
 
     def failure(self, error: BaseException) -> None:
         append_line(self._output_log, "".join(traceback.format_exception(error)).rstrip("\n"))

@@ -97,12 +97,11 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """From an executor: it is about to report, and its lease is not to be renewed any more.
+    """From an executor: it is about to report, and waits to be told that no heartbeat is under way.
 
-    If it ``waits``, a heartbeat may be under way, and it wants to be told when none is.
+    It asks only where one may be. That its lease isn't to be renewed any more is said by the
+    beginning of the step ``report``.
     """
-
-    waits: bool
 
 
 @dataclass(frozen=True, slots=True)

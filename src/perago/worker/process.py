@@ -51,7 +51,7 @@ class ExecutorProcess:
         received: list[FromExecutor] = []
         try:
             while self.connection.poll():
-                received.append(self.connection.recv())
+                received += self.connection.recv()
         except (EOFError, OSError):
             pass
         return received

@@ -19,7 +19,7 @@ from perago.worker.messages import (
 from perago.worker.process import ExecutorProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from multiprocessing.connection import Connection
 
     from perago.model.attempt import Attempt, Delivery
@@ -124,7 +124,7 @@ class Slot:
         if self._executor is not None:
             self._executor.send(message)
 
-    def hear(self) -> list[Reporting | Ended]:
+    def hear(self) -> list[StepStarted | Reporting | Ended]:
         """Listen to the executor; what it says of the lease of its attempt."""
         messages = self._executor.messages() if self._executor else ()
         return [said for message in messages if (said := self._hear(message))]
@@ -146,7 +146,11 @@ class Slot:
         """Why the executor is gone, in words; None while it runs."""
         return self._executor.death() if self._executor else None
 
-    def _hear(self, message: FromExecutor) -> Reporting | Ended | None:
+    def is_among(self, ready: Collection[object]) -> bool:
+        """Whether there is something to hear from its executor, if only that it is gone."""
+        return self._executor is not None and self._executor.connection in ready
+
+    def _hear(self, message: FromExecutor) -> StepStarted | Reporting | Ended | None:
         if isinstance(message, Ready):
             self.is_ready, self.tasks, self._rest_seconds = True, message.tasks, 0.0
             return None
@@ -161,6 +165,7 @@ class Slot:
             case StepStarted(step):
                 work.step, work.step_began_at = step, self._clock.monotonic()
                 self._watcher.step_started(work.attempt, step)
+                return message if step == "report" else None
             case StepEnded(fields):
                 self._watcher.step_ended(work.attempt, fields)
             case Progressed(step, transfer):

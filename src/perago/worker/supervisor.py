@@ -17,7 +17,7 @@ from perago.flow.report import failed
 from perago.model.attempt import Execution
 from perago.worker.desk import Delivered, GivenBack, Heard, LetGone, Spoken, Unheard
 from perago.worker.lease import Lost, Renewed
-from perago.worker.messages import Assignment, LeaseRenewed, Quiet
+from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
 from perago.worker.printed import last_printed
 from perago.worker.slot import Ended, Work, lost, not_even_started
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from perago.worker.desk import Desk, News
     from perago.worker.slot import Slot
     from perago.worker.watcher import Watcher
+
+
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class Supervisor:
         self._waiting: list[Delivered] = []
         self._obituaries: dict[str, _Obituary] = {}
         self._leaving: set[str] = set()
+        self._looked_at = clock.monotonic()
 
     @property
     def works(self) -> list[Work]:
@@ -127,12 +131,16 @@ class Supervisor:
                 slot.offered = True
                 self._desk.offer(1)
         self._fill()
-        heard = [connection for slot in self._slots for connection in slot.connections]
-        wait([*heard, *self._desk.connections], timeout=seconds)
+        listened_to = [connection for slot in self._slots for connection in slot.connections]
+        ready = wait([*listened_to, *self._desk.connections], timeout=seconds)
+        now = self._clock.monotonic()
+        # All of them now and then: a child of the dead may hold its end of the line open.
+        look_at_all = not ready or now - self._looked_at > _LOOK_SECONDS
+        self._looked_at = now if look_at_all else self._looked_at
         for slot in self._slots:
-            self._hear(slot)
-        for slot in self._slots:
-            self._notice_death(slot)
+            if look_at_all or slot.is_among(ready):
+                self._hear(slot)
+                self._notice_death(slot)
         self._announce_deaths()
         for told in self._desk.news():
             self._react(told)
@@ -208,7 +216,7 @@ class Supervisor:
             if isinstance(said, Ended):
                 self._desk.let_go(said.work.attempt.task_id)
             elif slot.work is not None:
-                self._desk.let_go(slot.work.attempt.task_id, tell=said.waits)
+                self._desk.let_go(slot.work.attempt.task_id, tell=isinstance(said, Reporting))
 
     # --- news -------------------------------------------------------------------------------------
     def _react(self, told: News) -> None:

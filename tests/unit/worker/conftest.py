@@ -1,6 +1,7 @@
 """Attempts that really run, in this process, with their news going where a supervisor's would."""
 
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
 from perago.testing import Bench
 from perago.wiring import system_clock
-from perago.worker.journal import ExecutorJournal
+from perago.worker.journal import ExecutorJournal, Outbox
 from perago.worker.messages import Progressed, StepEnded, StepStarted
 
 
@@ -55,21 +56,29 @@ def attempt_under(bench, tmp_path):
         delivery = bench.poll(write)
         attempt, execution = delivery.attempt, Execution.begin(delivery.attempt)
 
-        def tell(message):
-            match message:
-                case StepStarted(step):
-                    watcher.step_started(attempt, step)
-                case StepEnded(fields):
-                    watcher.step_ended(attempt, fields)
-                case Progressed(step, transfer):
-                    watcher.progressed(attempt, step, transfer)
-
-        journal = ExecutorJournal(execution, tmp_path / "events.jsonl", tmp_path / "log", tell)
-        runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
-        watcher.attempt_started(attempt)
-        outcome = run_attempt(delivery, write, runtime, execution=execution)
+        ours, theirs = Pipe(duplex=False)
+        with ours, theirs:
+            outbox = Outbox(theirs, orphaned=lambda: pytest.fail("nobody listens"))
+            journal = ExecutorJournal(execution, tmp_path / "events", tmp_path / "log", outbox)
+            runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
+            watcher.attempt_started(attempt)
+            outcome = run_attempt(delivery, write, runtime, execution=execution)
+            outbox.send()
+            while ours.poll():
+                _tell(watcher, attempt, ours.recv())
         assert outcome.accepted
         watcher.attempt_ended(attempt, outcome.report.status, outcome.report.reason)
         return attempt
 
     return run
+
+
+def _tell(watcher, attempt, messages):
+    for message in messages:
+        match message:
+            case StepStarted(step):
+                watcher.step_started(attempt, step)
+            case StepEnded(fields):
+                watcher.step_ended(attempt, fields)
+            case Progressed(step, transfer):
+                watcher.progressed(attempt, step, transfer)

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from perago.errors import RuntimeConfigError
 from perago.model.attempt import Attempt
-from perago.worker.metrics import METRICS
-from perago.worker.telemetry import Wish, open_telemetry, wished_for
+from perago.worker.telemetry.metrics import METRICS
+from perago.worker.telemetry.wishes import Wish, open_telemetry, wished_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -218,7 +218,7 @@ def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector)
     script = """
         import time
         from perago.model.attempt import Attempt
-        from perago.worker.telemetry import open_telemetry
+        from perago.worker.telemetry.wishes import open_telemetry
 
         telemetry = open_telemetry(None)
         attempt = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -245,8 +245,8 @@ def test_a_refusal_is_said_on_standard_error_without_the_address_or_a_key(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hunter2")
     open_telemetry(None).close()
     complaints = _complaints(capfd)
-    assert {complaint["step"] for complaint in complaints} == {"telemetry"}
-    assert any("ConnectionError" in complaint["warning"] for complaint in complaints)
+    assert {complaint["event"] for complaint in complaints} == {"telemetry"}
+    assert any("ConnectionError" in complaint["message"] for complaint in complaints)
     assert "hunter2" not in json.dumps(complaints)
 
 
@@ -258,7 +258,7 @@ def test_an_answer_that_is_a_refusal_is_said_with_its_status(monkeypatch, capfd)
     finally:
         collector.close()
     (complaint,) = _complaints(capfd)
-    assert "401" in complaint["warning"]
+    assert "401" in complaint["message"]
 
 
 def test_the_same_trouble_is_said_once_in_a_while(collector, monkeypatch, capfd):
@@ -268,7 +268,7 @@ def test_the_same_trouble_is_said_once_in_a_while(collector, monkeypatch, capfd)
         logging.getLogger("opentelemetry.sdk").warning("Queue full, dropping %s.", "Span")
     telemetry.close()
     (complaint,) = _complaints(capfd)
-    assert complaint["warning"] == "OpenTelemetry: Queue full, dropping Span."
+    assert complaint["message"] == "OpenTelemetry: Queue full, dropping Span."
 
 
 # --- fetching -------------------------------------------------------------------------------------
@@ -340,12 +340,12 @@ def test_without_the_extra_a_worker_goes_on_and_says_why_nothing_is_sent():
     script = """
         import sys
         sys.modules["opentelemetry.sdk.metrics"] = None  # as if it weren't installed
-        from perago.worker.telemetry import open_telemetry
+        from perago.worker.telemetry.wishes import open_telemetry
 
         print(open_telemetry("127.0.0.1:9464"))
     """
     result = _python(script, **{ALL: ADDRESS})
     assert result.stdout == "None\n"
     said = json.loads(result.stderr)
-    assert "isn't installed" in said["warning"]
+    assert "isn't installed" in said["message"]
     assert "perago-runtime[otel]" in said["fix"]

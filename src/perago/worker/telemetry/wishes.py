@@ -18,7 +18,7 @@ from perago.errors import RuntimeConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.worker.exporting import Telemetry
+    from perago.worker.telemetry.exporting import Telemetry
 
 PROTOCOL = "http/protobuf"
 """The one way to a collector that the extra brings along."""
@@ -51,7 +51,7 @@ def open_telemetry(listen: str | None) -> Telemetry | None:
     if not wish:
         return None
     try:
-        from perago.worker.exporting import Telemetry
+        from perago.worker.telemetry.exporting import Telemetry
 
         return Telemetry(wish)
     except ModuleNotFoundError:
@@ -100,11 +100,12 @@ def _either(signal: str, what: str, environment: Mapping[str, str]) -> tuple[str
     return None
 
 
-def complain(warning: str, *, fix: str | None = None) -> None:
+def complain(message: str, *, fix: str | None = None) -> None:
     """Say on standard error, as one of the worker's JSON lines, that telemetry doesn't work."""
     line = {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "step": "telemetry",
-        "warning": warning,
+        "event": "telemetry",
+        "message": message,
+        "fix": fix,
     }
-    sys.stderr.write(json.dumps(line | ({"fix": fix} if fix else {})) + "\n")
+    sys.stderr.write(json.dumps(line) + "\n")

@@ -17,9 +17,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-from perago.worker.metrics import MeasuringWatcher
-from perago.worker.telemetry import complain
-from perago.worker.traces import TracingWatcher
+from perago.worker.telemetry.metrics import MeasuringWatcher
+from perago.worker.telemetry.traces import TracingWatcher
+from perago.worker.telemetry.wishes import complain
 from perago.worker.watcher import Watchers
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from perago.worker.telemetry import Wish
+    from perago.worker.telemetry.wishes import Wish
     from perago.worker.watcher import Watcher
 
 SERVICE_NAME = "perago-worker"

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 
 from perago.errors import ExecutorLostError
 from perago.model.attempt import TaskStatus
-from perago.worker.metrics import ACCEPTED, ERROR, STATUS, TASK, number
+from perago.worker.telemetry.metrics import ACCEPTED, ERROR, STATUS, TASK, number
 from perago.worker.watcher import NobodyWatching, outcome
 
 if TYPE_CHECKING:
