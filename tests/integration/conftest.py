@@ -1,15 +1,19 @@
-"""Tests against real servers: each test process starts its own, on loopback."""
+"""Tests against real servers on loopback: each test process starts its own, but for Conductor."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import trustme
 from auth_service import EVERYTHING, AuthService, User
+from conductor_bench import ConductorBench
+from shared_conductor import ADDRESS_VARIABLE, common_directory, shared_conductor
+from worker_rig import Place
 
 from perago.adapters.lakefs import api, persistence
-from perago.stack import lakefs
+from perago.stack import conductor, lakefs
 
 
 def pytest_collection_modifyitems(items):
@@ -89,3 +93,58 @@ def tls_server(lakefs_binaries, authority, tmp_path_factory):
     config = {"tls": tls | {"key_file": str(authority / "key.pem")}}
     with lakefs.start(tmp_path_factory.mktemp("tls"), config=config) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def conductor_program():
+    """Conductor and a Java for it. Who has none can't run these tests, and CI has to."""
+    if not conductor.is_cached():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            "Conductor isn't on this machine: `make servers` gets it"
+        )
+    return conductor.ensure_conductor(print)
+
+
+@pytest.fixture(scope="session")
+def conductor_server(request, tmp_path_factory):
+    """The address of a server's API, which all tests share that leave it as it is."""
+    if already_up := os.environ.get(ADDRESS_VARIABLE):
+        yield already_up
+        return
+    request.getfixturevalue("conductor_program")
+    with shared_conductor(common_directory(tmp_path_factory)) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def _mortal_conductor(conductor_program, tmp_path_factory):
+    with conductor.start(tmp_path_factory.mktemp("mortal-conductor")) as server:
+        yield server
+
+
+@pytest.fixture
+def mortal_conductor(_mortal_conductor):
+    """One that a test may kill, and restart with the same data at the same address."""
+    if not _mortal_conductor.is_running:
+        _mortal_conductor.restart()
+    return _mortal_conductor
+
+
+@pytest.fixture
+def conductor_bench(conductor_server):
+    bench = ConductorBench(conductor_server)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(scope="session")
+def places(conductor_server, lakefs_server):
+    """Makes places on the shared servers, each in a directory, for as long as a block lasts."""
+    return lambda directory: closing(Place(directory, conductor_server, lakefs_server))
+
+
+@pytest.fixture
+def place(places, tmp_path):
+    """A repository, and workers on the shared servers; nothing of them is left afterwards."""
+    with places(tmp_path) as opened:
+        yield opened

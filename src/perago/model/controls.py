@@ -1,22 +1,34 @@
 """How a task is retried, timed out, limited and published: what ``@task(controls=…)`` takes.
 
-Every number is whole, and ``True`` isn't one. Zero means "no limit" for each time-out.
+Every number is whole, and ``True`` isn't one; text or a float that says a whole number is. Zero
+means "no limit" for each time-out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from perago.errors import TaskDefinitionError
 from perago.model.declaration import Declaration
 
-Count = Annotated[int, Field(ge=0, description="a whole number, 0 or more")]
-Seconds = Annotated[int, Field(ge=0, description="a whole number of seconds, 0 or more")]
-SomeSeconds = Annotated[int, Field(ge=1, description="a whole number of seconds, 1 or more")]
+
+def _not_a_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a bool is no number")  # noqa: TRY004 - what pydantic takes as a refusal
+    return value
+
+
+# Whole numbers come from settings and time spans too: "3", or 600.0.
+_Whole = Annotated[int, BeforeValidator(_not_a_bool), Field(strict=False)]
+Seconds = Annotated[_Whole, Field(ge=0, description="a whole number of seconds, 0 or more")]
+SomeSeconds = Annotated[_Whole, Field(ge=1, description="a whole number of seconds, 1 or more")]
 OptionalCount = Annotated[
-    int | None, Field(ge=0, description="a whole number, 0 or more, or None for no limit")
+    Annotated[_Whole, Field(ge=0)] | None,
+    Field(description="a whole number, 0 or more, or None for no limit"),
 ]
 
 DEFAULT_RESPONSE_SECONDS = 600
@@ -25,12 +37,12 @@ DEFAULT_RESPONSE_SECONDS = 600
 class RetryPolicy(Declaration):
     """How often a failed attempt is followed by another, and after how long."""
 
-    count: Annotated[int, Field(ge=0, le=10, description="a whole number from 0 to 10")] = 3
+    count: Annotated[_Whole, Field(ge=0, le=10, description="a whole number from 0 to 10")] = 3
     logic: Literal["FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF"] = "FIXED"
     delay_seconds: Seconds = 60
     max_delay_seconds: Seconds = 0
     jitter_ms: Annotated[
-        int, Field(ge=0, description="a whole number of milliseconds, 0 or more")
+        _Whole, Field(ge=0, description="a whole number of milliseconds, 0 or more")
     ] = 0
 
 
@@ -50,11 +62,11 @@ class TimeoutPolicy(Declaration):
     @model_validator(mode="before")
     @classmethod
     def _shorten_default_lease(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "response_seconds" in data:
+        if not isinstance(data, dict) or "response_seconds" in data or "seconds" not in data:
             return data
-        seconds = data.get("seconds")
-        if isinstance(seconds, int) and 0 < seconds < DEFAULT_RESPONSE_SECONDS:
-            return {**data, "response_seconds": seconds}
+        with suppress(TypeError, ValueError):
+            if 0 < float(data["seconds"]) < DEFAULT_RESPONSE_SECONDS:
+                return {**data, "response_seconds": data["seconds"]}
         return data
 
     @model_validator(mode="after")
@@ -127,6 +139,16 @@ class PublishBudget(Declaration):
             + self.safety_margin_seconds
         )
 
+    @property
+    def response_timeout_seconds(self) -> int:
+        """A lease that covers a publication, a heartbeat before it and the grace after it."""
+        return (
+            self.lakefs_merge_timeout_seconds
+            + self.conductor_completion_timeout_seconds
+            + self.worker_shutdown_grace_seconds
+            + self.heartbeat_interval_seconds
+        )
+
     @classmethod
     def default_for(cls, response_seconds: float) -> PublishBudget:
         """The budget of a task that declares none: at most half its lease, beating thrice in it.
@@ -164,7 +186,10 @@ _FULL_BUDGET = PublishBudget(
 
 
 class TaskControls(Declaration):
-    """Everything that says how the runtime treats a task, and nothing about what it computes."""
+    """Everything that says how the runtime treats a task, and nothing about what it computes.
+
+    Each part may also be written as a mapping of its fields.
+    """
 
     retry: RetryPolicy = RetryPolicy()
     timeout: TimeoutPolicy = TimeoutPolicy()
@@ -172,6 +197,24 @@ class TaskControls(Declaration):
     publish_budget: PublishBudget | None = Field(
         default=None, description="a PublishBudget(…), or None for one that fits the lease"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _declare_parts(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        parts = {
+            "retry": RetryPolicy,
+            "timeout": TimeoutPolicy,
+            "limits": ExecutionLimits,
+            "publish_budget": PublishBudget,
+        }
+        declared = {
+            name: kind(**data[name])
+            for name, kind in parts.items()
+            if isinstance(data.get(name), Mapping)
+        }
+        return {**data, **declared}
 
     def budget_within(self, lease_seconds: float) -> PublishBudget:
         """The declared budget, else the default one for a lease of that length."""

@@ -73,6 +73,13 @@ class Runs(Orchestrator, Protocol):
 class SharedRuns(Runs, Protocol):
     """Runs whose workers are elsewhere, and what can be found out about those from here."""
 
+    def start_again(self, run_id: str, workspace: WorkspaceRef | None) -> str:
+        """Start one as that one was, whoever did, but at ``workspace``; its id.
+
+        Raises RunNotFoundError, BranchBusyError.
+        """
+        ...
+
     def last_polls(self, task_names: Sequence[str]) -> Mapping[str, tuple[str, float]]:
         """Who asked for each task last, and when; without those that nobody ever asked for."""
         ...
