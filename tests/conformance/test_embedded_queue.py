@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from perago.model.attempt import Attempt
+    from perago.model.attempt import Delivery
     from perago.model.run import RunStatus, StepPlan
     from perago.model.workspace import WorkspaceRef
 
@@ -31,8 +31,8 @@ class QueueBench:
     def run_status(self, run_id: str) -> RunStatus:
         return self.orchestrator.get(run_id).status
 
-    def requeue(self, attempt: Attempt) -> None:
-        assert self.orchestrator.requeue(attempt)
+    def requeue(self, delivery: Delivery) -> None:
+        assert self.orchestrator.give_back(delivery)
 
     def advance(self, seconds: float) -> None:
         self._clock.advance(seconds)

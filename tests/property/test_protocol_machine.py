@@ -45,6 +45,7 @@ WINDOWS = (
 serial_numbers = itertools.count()
 NOT_BEGUN = None
 places = st.sampled_from([NOT_BEGUN, *WINDOWS, "publish.decided", "the end", "the end"])
+worker_ids = st.sampled_from(["worker-1", "worker-2"])
 picks = st.integers(min_value=0, max_value=10**6)
 
 
@@ -133,9 +134,11 @@ class BranchModel:
 
     def lets_publish(self, attempt, input_ref):
         """Whether an attempt that is current and alone may publish."""
-        if self.stack[-1] == input_ref:
-            return True
-        return input_ref in self.stack[-2:] and self.author.get(self.stack[-1]) != attempt
+        return input_ref in self.stack[-2:] and not self.is_headed_by_a_twin(attempt, input_ref)
+
+    def is_headed_by_a_twin(self, attempt, input_ref):
+        """Whether another execution of this very attempt put the head there."""
+        return self.stack[-1] != input_ref and self.author.get(self.stack[-1]) == attempt
 
 
 class AtomicStoreMachine(RuleBasedStateMachine):
@@ -215,10 +218,26 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         self.begin_what_is_due(act, place)
 
     @precondition(lambda self: self.active and self.schedule.running)
+    @rule(pick=picks, act=acts, place=places, worker_id=worker_ids)
+    def deliver_a_second_time(self, pick, act, place, worker_id):
+        first = self.pick(pick)
+        held = self.is_current(first)
+        assert self.bench.queue.give_back(first.delivery) is held
+        second = self.begin_what_is_due(act, place, worker_id=worker_id)
+        if held and second is not None:
+            assert second.attempt == first.attempt
+            assert second.delivery.poll_count == first.delivery.poll_count + 1
+
+    @precondition(lambda self: self.active and self.stoppable)
     @rule(pick=picks, act=acts, place=places)
-    def deliver_a_second_time(self, pick, act, place):
-        self.bench.queue.requeue(self.pick(pick).attempt)
-        self.begin_what_is_due(act, place)
+    def a_worker_is_stopped_and_gives_its_task_back(self, pick, act, place):
+        stopped = self.stoppable[pick % len(self.stoppable)]
+        stopped.crash()
+        held = self.is_current(stopped)
+        assert self.bench.queue.give_back(stopped.delivery) is held
+        other = self.begin_what_is_due(act, place)
+        if held and other is not None:
+            assert other.attempt == stopped.attempt
 
     # --- workers -----------------------------------------------------------------------------
 
@@ -239,12 +258,13 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         if last_fence in worker.passed or not self.everything_is_promised:
             self.go_to(worker, "the end")
             return
-        current = self.is_current(worker)
+        in_progress, current = self.is_in_progress(worker), self.is_current(worker)
         permitted = self.model.lets_publish(attempt, input_of(worker))
+        twin_speaks = not current or self.model.is_headed_by_a_twin(attempt, input_of(worker))
         self.go_to(worker, "the end")
         outcome = worker.outcome
         assert outcome.report.completed == (current and permitted and act in ENDING_WELL)
-        assert outcome.accepted is current
+        assert outcome.accepted is (in_progress and not (twin_speaks and act in ENDING_WELL))
         if outcome.report.completed:
             assert outcome.published.ref == self.bench.head
             assert (outcome.published.ref != input_of(worker)) == (act in WRITING)
@@ -290,16 +310,21 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         return True
 
     @property
+    def stoppable(self):
+        """Who hasn't begun to publish: only they may give a task back."""
+        return [each for each in self.schedule.running if "publish.head_read" not in each.passed]
+
+    @property
     def active(self):
         return self.run_id is not None and self.bench.queue.get(self.run_id).status.is_active
 
-    def begin_what_is_due(self, act, place):
+    def begin_what_is_due(self, act, place, *, worker_id="worker-1"):
         """The new worker, as far as ``place``; None if there is nothing to do."""
         if self.serial and self.schedule.running:
             return None
         self.bench.clock.advance(RETRY_DELAY)
         try:
-            delivery = self.bench.poll(*PIPELINE)
+            delivery = self.bench.poll(*PIPELINE, worker_id=worker_id)
         except LookupError:
             return None
         self.overlapped |= bool(self.schedule.running)
@@ -318,8 +343,13 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         if worker.at in ("fence1.passed", "fence2.passed") or is_about_to_replace(worker):
             assert self.is_current(worker), "a fence let a stale attempt pass"
 
-    def is_current(self, worker):
+    def is_in_progress(self, worker):
         return self.bench.queue.reload(worker.attempt).status is TaskStatus.IN_PROGRESS
+
+    def is_current(self, worker):
+        """Whether its attempt is in progress, and was not delivered to anybody after it."""
+        deliveries = [each for each in self.schedule.workers if each.attempt == worker.attempt]
+        return self.is_in_progress(worker) and worker is deliveries[-1]
 
     def leases_run_out(self):
         self.bench.clock.advance(LEASE + 1)

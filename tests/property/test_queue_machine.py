@@ -15,7 +15,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
 from perago.testing.clock import ManualClock
-from perago.testing.conformance.orchestrator import LEASE, moved, step, workspace
+from perago.testing.conformance.orchestrator_bench import LEASE, moved, step, workspace
 
 STEPS = (step("first"), step("second"), step("third"))
 PLAN = RunPlan("chain", "chains:chain", STEPS)
@@ -43,7 +43,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.runs = []
         self.held = []
         self.delivered = set()
-        self.requeued = set()
+        self.given_back = set()
         self.accepted = {}
         self.steps_done = {}
         self.refs = {}
@@ -122,8 +122,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert delivery.attempt.reference_task_name == STEPS[self.steps_done[run_id]].reference
             assert delivery.input["workspace"]["ref"] == self.refs[run_id]
             again = delivery.attempt.task_id in self.delivered
-            assert again == (delivery.attempt.task_id in self.requeued)
-            self.requeued.discard(delivery.attempt.task_id)
+            assert again == (delivery.attempt.task_id in self.given_back)
+            self.given_back.discard(delivery.attempt.task_id)
             self.delivered.add(delivery.attempt.task_id)
             self.held.append(delivery)
 
@@ -134,7 +134,7 @@ class QueueMachine(RuleBasedStateMachine):
         attempt, run_id = delivery.attempt, delivery.attempt.workflow_instance_id
         report = self._new_report(TaskStatus(end))
         current = self.queue.reload(attempt).status is TaskStatus.IN_PROGRESS
-        receipt = self.queue.report(attempt, report)
+        receipt = self.queue.report(delivery, report)
         assert receipt.accepted is current
         assert receipt.status is self.queue.reload(attempt).status
         if receipt.accepted:
@@ -148,24 +148,26 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def repeat_an_accepted_report(self, pick):
         task_id = sorted(self.accepted)[pick % len(self.accepted)]
-        (attempt,) = {d.attempt for d in self.held if d.attempt.task_id == task_id}
-        before = self.queue.get(attempt.workflow_instance_id)
-        assert self.queue.report(attempt, self.accepted[task_id]).accepted
-        assert self.queue.get(attempt.workflow_instance_id).attempts == before.attempts
+        delivery = next(d for d in self.held if d.attempt.task_id == task_id)
+        run_id = delivery.attempt.workflow_instance_id
+        before = self.queue.get(run_id)
+        assert self.queue.report(delivery, self.accepted[task_id]).accepted
+        assert self.queue.get(run_id).attempts == before.attempts
 
     @precondition(lambda self: self.held)
     @rule(pick=picks)
     def heartbeat(self, pick):
-        attempt = self.held[pick % len(self.held)].attempt
-        current = self.queue.reload(attempt).status is TaskStatus.IN_PROGRESS
-        assert self.queue.heartbeat(attempt, worker_id="w") is current
+        delivery = self.held[pick % len(self.held)]
+        assert self.queue.heartbeat(delivery) is self._is_held(delivery)
 
     @precondition(lambda self: self.held)
     @rule(pick=picks)
-    def requeue(self, pick):
-        attempt = self.held[pick % len(self.held)].attempt
-        if self.queue.requeue(attempt):
-            self.requeued.add(attempt.task_id)
+    def give_back(self, pick):
+        delivery = self.held[pick % len(self.held)]
+        held = self._is_held(delivery)
+        assert self.queue.give_back(delivery) is held
+        if held:
+            self.given_back.add(delivery.attempt.task_id)
 
     @rule(seconds=st.sampled_from([1.0, LEASE - 1.0, LEASE + 1.0]))
     def wait(self, seconds):
@@ -206,6 +208,13 @@ class QueueMachine(RuleBasedStateMachine):
         )
         found = self.queue.resumable(PLAN.name)
         assert (found and found.id) == newest
+
+    def _is_held(self, delivery):
+        """Whether it is the last delivery of an attempt in progress."""
+        task_id = delivery.attempt.task_id
+        last = [d for d in self.held if d.attempt.task_id == task_id][-1]
+        in_progress = self.queue.reload(delivery.attempt).status is TaskStatus.IN_PROGRESS
+        return in_progress and delivery is last
 
     def _others_on_the_branch_of(self, run_id):
         branch = self.queue.get(run_id).workspace.branch

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from perago import WorkspaceSpec, task
 from perago.flow.recover import collect, leftovers
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
+from perago.model.run import RunStatus
 from perago.testing import Bench
 from perago.testing.invariants import (
     AT_THE_END,
@@ -29,6 +30,7 @@ from perago.testing.invariants import (
     nothing_accepted_is_lost,
     one_commit_per_step,
     one_effective_publication,
+    one_publication_per_accepted_task,
     refused_changed_nothing,
 )
 from perago.testing.schedule import Schedule
@@ -125,8 +127,8 @@ def two_executions_of_one_delivery_both_merge(stage):
     """One task id is delivered twice, and both workers read the same head before either merges."""
     stage.bench.start(write_own_file, follow)
     first = stage.worker_at("publish.decided")
-    stage.bench.queue.requeue(first.attempt)
-    second = stage.worker_at("publish.decided")
+    second = stage.schedule.deliver_again(first)
+    second.run_to("publish.decided")
     first.finish()
     return second.finish()
 
@@ -156,6 +158,7 @@ NOT_PROMISED = {
     one_commit_per_step: a_late_merge_lands_on_the_retrys_commit,
     refused_changed_nothing: a_late_merge_lands_on_the_retrys_commit,
     one_effective_publication: two_executions_of_one_delivery_both_merge,
+    one_publication_per_accepted_task: two_executions_of_one_delivery_both_merge,
     no_empty_commits: a_late_merge_brings_the_same_bytes,
     nothing_accepted_is_lost: a_late_reset_destroys_what_was_accepted_since,
 }
@@ -230,6 +233,99 @@ def test_a_reset_that_was_only_decided_on_does_not_destroy_what_was_accepted_sin
     stage.lease_runs_out()
     assert stage.schedule.deliver(write_own_file).finish().accepted
     assert not zombie.finish().report.completed
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+SAME_WORKER, ANOTHER = "worker-1", "worker-2"
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+@pytest.mark.parametrize("worker_id", [ANOTHER, SAME_WORKER])
+@pytest.mark.parametrize("first_at", [None, "body.done", "fence1.passed", "staging.committed"])
+def test_of_a_task_delivered_twice_only_the_last_delivery_passes_a_fence(
+    stage_for, semantics, worker_id, first_at
+):
+    stage = stage_for(semantics)
+    run = stage.bench.start(write_own_file)
+    first = stage.schedule.deliver(write_own_file)
+    if first_at:
+        first.run_to(first_at)
+    second = stage.schedule.deliver_again(first, worker_id=worker_id)
+    second.run_to("publish.decided")
+    superseded = first.finish()
+    assert superseded.report.reason.startswith("superseded")
+    assert stage.bench.queue.get(run).status is RunStatus.RUNNING
+    assert second.finish().accepted
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+@pytest.mark.parametrize("body", [write_own_file, write_nothing], ids=["changed", "no-op"])
+@pytest.mark.parametrize("published_by", ["publish.sent", "publish.done", "report.ready"])
+def test_of_a_task_delivered_twice_the_last_one_leaves_what_the_first_published_to_its_report(
+    stage_for, semantics, body, published_by
+):
+    stage = stage_for(semantics)
+    run = stage.bench.start(write_own_file)
+    first = stage.worker_at(published_by)
+    published = stage.bench.head
+    second = stage.schedule.deliver_again(first, body)
+    assert second.finish().report.reason.startswith("twin_published")
+    assert stage.bench.queue.get(run).status is RunStatus.RUNNING
+    assert first.finish().accepted
+    assert stage.bench.head == published
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+def test_where_the_first_died_after_publishing_a_retry_replaces_what_it_left(stage_for, semantics):
+    stage = stage_for(semantics)
+    stage.bench.start(write_own_file)
+    first = stage.worker_at("report.ready")
+    abandoned = stage.bench.head
+    second = stage.schedule.deliver_again(first)
+    first.crash()
+    assert not second.finish().accepted
+    stage.lease_runs_out()
+    assert stage.schedule.deliver(write_own_file).finish().published.replaced == abandoned
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+@pytest.mark.parametrize("semantics", ["atomic", "lakefs"])
+@pytest.mark.parametrize("place", ["publish.head_read", "publish.decided"])
+def test_a_reset_that_was_only_decided_on_is_not_made_once_the_task_is_delivered_again(
+    stage_for, semantics, place
+):
+    stage = stage_for(semantics)
+    stage.bench.start(write_own_file)
+    stage.worker_at("publish.sent").crash()
+    stage.lease_runs_out()
+    first = stage.worker_at(place)
+    second = stage.schedule.deliver_again(first)
+    second.run_to("publish.done")
+    assert first.finish().report.reason.startswith(("superseded", "twin_published"))
+    assert second.finish().accepted
+    assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("abandoned", [False, True], ids=["merge", "replacement"])
+def test_of_two_deliveries_that_publish_at_once_the_loser_does_not_speak_for_the_task(
+    stage_for, abandoned, winner
+):
+    stage = stage_for("atomic")
+    stage.bench.start(write_own_file)
+    if abandoned:
+        stage.worker_at("publish.sent").crash()
+        stage.lease_runs_out()
+    first = stage.worker_at("publish.cleared")
+    second = stage.schedule.deliver_again(first)
+    second.run_to("publish.cleared")
+    racers = [first, second]
+    won = racers.pop(winner)
+    won.run_to("publish.sent")
+    assert racers[0].finish().report.reason.startswith("twin_published")
+    assert won.finish().accepted
     assert not [holds for holds in ATOMIC_STORE if stage.breaks(holds)]
 
 

@@ -13,6 +13,7 @@ from perago.errors import PeragoError
 CODES = {
     "perago": "PeragoError",
     "task_definition": "TaskDefinitionError",
+    "unsafe_workflow": "UnsafeWorkflowError",
     "runtime_config": "RuntimeConfigError",
     "task_input": "TaskInputError",
     "guardrail": "GuardrailViolation",
@@ -30,7 +31,10 @@ CODES = {
     "workspace_changed": "WorkspaceChangedError",
     "fence": "FenceError",
     "stale_attempt": "StaleAttemptError",
+    "superseded": "SupersededError",
     "publish_fence": "PublishFenceError",
+    "twin_published": "TwinPublishedError",
+    "second_writer": "SecondWriterError",
     "unsettled_publish": "UnsettledPublishError",
     "wrong_landing": "WrongLandingError",
     "lease_too_short": "LeaseTooShortError",
@@ -51,6 +55,9 @@ CODES = {
     "corrupt_object": "CorruptObjectError",
     "orchestrator": "OrchestratorError",
     "orchestrator_unavailable": "OrchestratorUnavailableError",
+    "orchestrator_refused": "OrchestratorRefusedError",
+    "orchestrator_access": "OrchestratorAccessError",
+    "definition_differs": "DefinitionDiffersError",
     "unknown_attempt": "UnknownAttemptError",
     "run": "RunError",
     "run_not_found": "RunNotFoundError",
@@ -94,6 +101,11 @@ def test_every_code_is_what_it_always_was_and_belongs_to_one_error():
 def test_only_these_make_a_retry_pointless():
     terminal = {kind.__name__ for kind in EVERY_ERROR if kind.terminal}
     assert terminal == {"PreGuardrailViolation", "TaskTerminalError"}
+
+
+def test_only_these_leave_the_word_to_another_execution():
+    silent = {kind.__name__ for kind in EVERY_ERROR if kind.silent}
+    assert silent == {"SupersededError", "TwinPublishedError"}
 
 
 @pytest.mark.parametrize("kind", EVERY_ERROR, ids=lambda kind: kind.__name__)

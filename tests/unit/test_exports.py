@@ -16,6 +16,7 @@ EXPORTS = [
     "Task",
     "TaskControls",
     "TaskDefinitionError",
+    "TaskExecutionError",
     "TaskFailed",
     "TaskTerminalError",
     "TimeoutPolicy",
@@ -37,6 +38,12 @@ def test_the_package_exports_these_names_and_no_other():
 @pytest.mark.parametrize("name", EXPORTS)
 def test_an_export_can_be_used(name):
     assert getattr(perago, name).__name__ == name
+
+
+@pytest.mark.parametrize("name", ["MetricSpec", "MetricRecorder"])
+def test_metrics_of_a_task_are_said_not_to_be_there(name):
+    with pytest.raises(perago.TaskDefinitionError, match=f"there is no {name} here"):
+        exec(f"from perago import {name}")  # noqa: S102 - the statement as a module has it
 
 
 def test_another_name_is_an_attribute_error():

@@ -14,7 +14,7 @@ from perago.adapters.local.engine import LocalEngine
 from perago.declare.pipeline import pipeline
 from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
-from perago.model.attempt import execution_id_of
+from perago.model.attempt import Delivery, execution_id_of
 from perago.model.workspace import WorkspaceRef
 from perago.ports.failpoints import NoFailpoints
 from perago.testing.clock import ManualClock
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.declare.task import AnyTask
-    from perago.flow.runtime import RequestedLevel
-    from perago.model.attempt import Delivery
+    from perago.flow.runtime import RequestedLevel, SingleWriter
     from perago.model.outcome import AttemptOutcome
-    from perago.model.run import RunPlan
+    from perago.model.run import AttemptRecord, RunPlan
     from perago.ports.failpoints import Failpoints
     from perago.ports.lease import Lease
     from perago.ports.orchestrator import Orchestrator
@@ -130,6 +129,7 @@ class Bench:
         journal: RecordingJournal | None = None,
         failpoints: Failpoints | None = None,
         fence: RequestedLevel = "auto",
+        single_writer: SingleWriter = "warn",
         store: Store | None = None,
         orchestrator: Orchestrator | None = None,
     ) -> Runtime:
@@ -141,6 +141,7 @@ class Bench:
             journal=journal or RecordingJournal(),
             workspace_root=self.attempts,
             fence=fence,
+            single_writer=single_writer,
             failpoints=failpoints or NoFailpoints(),
         )
 
@@ -149,3 +150,14 @@ class Bench:
     ) -> AttemptOutcome:
         """Poll for the task and run that attempt here and now."""
         return run_attempt(self.poll(task), task, runtime or self.runtime(), lease=lease)
+
+
+def delivery_of(record: AttemptRecord) -> Delivery:
+    """An attempt's last delivery, as whoever supervises its worker knows it: without its lease."""
+    return Delivery(
+        attempt=record.attempt,
+        input=record.input,
+        worker_id=record.worker_id or "",
+        response_seconds=0.0,
+        poll_count=record.poll_count,
+    )

@@ -105,6 +105,19 @@ def one_effective_publication(schedule: Schedule) -> None:
     _assert_single(completions, "attempts completed")
 
 
+def one_publication_per_accepted_task(schedule: Schedule) -> None:
+    """However often an accepted task was delivered, the branch got one commit from it: its output.
+
+    One that was accepted as having changed nothing may have a twin that did: that commit is
+    abandoned, and the only one.
+    """
+    for record, ref in accepted(schedule.bench):
+        input_ref = _input_ref(record)
+        published = schedule.ledger.published_by(record.attempt.task_id, input_ref)
+        if len(published) > 1 or ref not in (input_ref, *published):
+            raise InvariantViolated(f"{record.attempt} was accepted with {ref}, of {published}")
+
+
 def nothing_accepted_is_lost(schedule: Schedule) -> None:
     """Every commit published by an accepted attempt is the branch's head or an ancestor of it.
 
@@ -155,6 +168,7 @@ ATOMIC_STORE: tuple[Invariant, ...] = (
     one_commit_per_step,
     refused_changed_nothing,
     one_effective_publication,
+    one_publication_per_accepted_task,
     nothing_accepted_is_lost,
     no_empty_commits,
 )
@@ -165,9 +179,8 @@ def accepted(bench: Bench) -> Iterator[tuple[AttemptRecord, str]]:
     """Attempts on the bench's branch that the orchestrator has as COMPLETED, with their output."""
     for run in bench.queue.runs(_ALL_RUNS):
         for record in run.attempts:
-            workspace = record.output.get("workspace")
-            if record.status is TaskStatus.COMPLETED and isinstance(workspace, dict):
-                yield record, str(workspace["ref"])
+            if record.status is TaskStatus.COMPLETED and record.output_ref:
+                yield record, record.output_ref
 
 
 def accepted_publications(bench: Bench) -> dict[str, AttemptRecord]:

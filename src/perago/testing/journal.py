@@ -28,6 +28,10 @@ class RecordingJournal:
     def failure(self, error: BaseException) -> None:
         self.tracebacks.append("".join(traceback.format_exception(error)))
 
+    def printed(self) -> tuple[str, ...]:
+        """The tracebacks alone: in a test, what a body prints is the test's own output."""
+        return tuple(line for trace in self.tracebacks for line in trace.splitlines())
+
     def steps(self) -> list[str]:
         return [str(event["step"]) for event in self.events]
 

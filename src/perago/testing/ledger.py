@@ -59,6 +59,16 @@ class Ledger:
             and movement.before != movement.after
         ]
 
+    def published_by(self, task_id: str, input_ref: str) -> list[str]:
+        """What all executions of this task id put on the branch; going back to A isn't that."""
+        return [
+            movement.after
+            for movement in self.movements
+            if movement.execution is not None
+            and movement.execution.attempt.task_id == task_id
+            and movement.after not in (movement.before, input_ref)
+        ]
+
     def heads_of(self, task_id: str) -> set[str]:
         """Every head that an execution of this task id put in place or read."""
         return {

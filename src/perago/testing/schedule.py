@@ -79,6 +79,19 @@ class Schedule:
         """
         return self.begin(self.bench.poll(task), task, fence=fence)
 
+    def deliver_again(
+        self, first: Worker, task: AnyTask | None = None, *, worker_id: str = "worker-2"
+    ) -> Worker:
+        """Hand the same task id to a second worker while the first still works on it.
+
+        ``task`` is for a second one whose body does something else. Raises LookupError if the
+        attempt has ended, or the first worker's delivery isn't its last.
+        """
+        if not self.bench.queue.give_back(first.delivery):
+            raise LookupError(f"{first.attempt} can't be taken from {first.execution.id}")
+        delivery = self.bench.poll(first.task, worker_id=worker_id)
+        return self.begin(delivery, task or first.task)
+
     def begin(self, delivery: Delivery, task: AnyTask, *, fence: RequestedLevel = "auto") -> Worker:
         """Give a delivery to a new worker, which hasn't begun yet."""
         worker = Worker(self.bench, self.ledger, delivery, task, fence)

@@ -10,7 +10,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
 from perago.testing.clock import ManualClock
-from perago.testing.conformance.orchestrator import LEASE, completed, moved, step, workspace
+from perago.testing.conformance.orchestrator_bench import LEASE, completed, moved, step, workspace
 
 FIRST, SECOND, LONELY = step("first"), step("second"), step("lonely", uses_workspace=False)
 PLAN = RunPlan("chain", "chains:chain", (FIRST, SECOND))
@@ -36,7 +36,7 @@ def place():
 
 def take(queue, wanted):
     (delivery,) = queue.poll([wanted.task_name], worker_id="worker")
-    return delivery.attempt
+    return delivery
 
 
 def fail(queue, wanted=FIRST):

@@ -16,7 +16,7 @@ from perago.model.controls import (
     TimeoutPolicy,
 )
 from perago.model.run import ResultField, RunPlan
-from perago.testing.conformance.orchestrator import step
+from perago.testing.conformance.orchestrator_bench import step
 
 CONTROLS = TaskControls(
     retry=RetryPolicy(count=7, logic="LINEAR_BACKOFF", jitter_ms=20),

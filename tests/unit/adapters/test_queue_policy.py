@@ -18,7 +18,7 @@ from perago.adapters.embedded.queue.policy import (
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.controls import ExecutionLimits, RetryPolicy, TimeoutPolicy
 from perago.model.run import AttemptRecord, ResultField, RunPlan, RunRecord, RunStatus
-from perago.testing.conformance.orchestrator import step, workspace
+from perago.testing.conformance.orchestrator_bench import step, workspace
 
 
 @pytest.mark.parametrize(

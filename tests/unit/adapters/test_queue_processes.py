@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 
@@ -16,7 +17,7 @@ from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.errors import StoreFormatError, StoreFullError
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunPlan, RunStatus
-from perago.testing.conformance.orchestrator import completed, step, workspace
+from perago.testing.conformance.orchestrator_bench import completed, step, workspace
 
 FIRST, SECOND = step("first"), step("second")
 PLAN = RunPlan("chain", "chains:chain", (FIRST, SECOND))
@@ -29,7 +30,7 @@ from perago.errors import BranchBusyError
 from perago.model.outcome import TaskReport
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunPlan
-from perago.testing.conformance.orchestrator import completed, step, workspace
+from perago.testing.conformance.orchestrator_bench import completed, step, workspace
 path, names = Path(sys.argv[1]), json.loads(sys.argv[2])
 """
 
@@ -64,7 +65,7 @@ def test_of_many_processes_each_task_reaches_exactly_one(queue, path):
         while any(run.status == "RUNNING" for run in queue.runs()):
             for delivery in queue.poll(names, worker_id=str(os.getpid()), limit=2):
                 print(json.dumps(delivery.attempt.task_id))
-                assert queue.report(delivery.attempt, completed()).accepted
+                assert queue.report(delivery, completed()).accepted
     """
     workers = [spawn(worker, path, [FIRST.task_name, SECOND.task_name]) for _ in range(3)]
     delivered = Counter(task_id for process in workers for task_id in output_of(process))
@@ -96,13 +97,12 @@ def test_a_report_killed_at_any_statement_happened_wholly_or_not_at_all(queue, p
     run_id = queue.start(PLAN, workspace())
     (delivery,) = queue.poll([FIRST.task_name], worker_id="w")
     queue.close()
-    fields = json.dumps(
-        [getattr(delivery.attempt, name) for name in delivery.attempt.__dataclass_fields__]
-    )
+    fields = json.dumps([asdict(delivery.attempt), delivery.poll_count])
     matrix = """
         import itertools, shutil
-        from perago.model.attempt import Attempt
-        attempt = Attempt(*json.loads(names))
+        from perago.model.attempt import Attempt, Delivery
+        attempt, poll_count = json.loads(names)
+        delivery = Delivery(Attempt(**attempt), {}, "w", 0.0, poll_count)
         for fatal in itertools.count(1):
             copy = path.parent / f"crash-{fatal}"
             shutil.copytree(path.parent / "state", copy)
@@ -113,7 +113,7 @@ def test_a_report_killed_at_any_statement_happened_wholly_or_not_at_all(queue, p
                     if next(seen) == fatal:
                         os.kill(os.getpid(), signal.SIGKILL)
                 queue._database.connection().set_trace_callback(die)
-                queue.report(attempt, completed())
+                queue.report(delivery, completed())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print(json.dumps([str(copy), os.WIFSIGNALED(status)]))
@@ -129,7 +129,7 @@ def test_a_report_killed_at_any_statement_happened_wholly_or_not_at_all(queue, p
         now = [record.status for record in survivor.get(run_id).attempts]
         before, after = [TaskStatus.IN_PROGRESS], [TaskStatus.COMPLETED, TaskStatus.SCHEDULED]
         assert now == (before if killed else after)
-        assert survivor.report(delivery.attempt, completed()).accepted
+        assert survivor.report(delivery, completed()).accepted
         assert [record.status for record in survivor.get(run_id).attempts] == after
         survivor.close()
 
@@ -158,7 +158,7 @@ def test_a_forked_child_and_its_parent_both_go_on_with_the_same_object(queue, pa
         queue = EmbeddedQueue(path)
         def take(who):
             (delivery,) = queue.poll(names, worker_id=who)
-            assert queue.report(delivery.attempt, completed()).accepted
+            assert queue.report(delivery, completed()).accepted
             print(json.dumps(delivery.attempt.task_id), flush=True)
         queue.runs()
         child = os.fork()

@@ -18,7 +18,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
 from perago.testing.clock import ManualClock
-from perago.testing.conformance.orchestrator import (
+from perago.testing.conformance.orchestrator_bench import (
     LEASE,
     RETRY_DELAY,
     completed,
@@ -130,11 +130,11 @@ class TestLooking:
         run_id = queue.start(PLAN, workspace())
         clock.advance(1)
         began = clock.now()
-        attempt = take(queue, FIRST).attempt
+        delivery = take(queue, FIRST)
         clock.advance(1)
-        queue.report(attempt, failed("no luck"))
+        queue.report(delivery, failed("no luck"))
         failure, retry = queue.get(run_id).attempts
-        assert failure.attempt == attempt
+        assert failure.attempt == delivery.attempt
         assert (failure.started_at, failure.ended_at) == (began, began + 1)
         assert (failure.reason, failure.worker_id, failure.poll_count) == ("no luck", "worker", 1)
         assert (retry.attempt.seq, retry.attempt.retry_count) == (2, 1)
@@ -143,8 +143,8 @@ class TestLooking:
     def test_the_output_ref_follows_accepted_steps_only(self, queue):
         place = workspace("commit-a")
         run_id = queue.start(PLAN, place)
-        queue.report(take(queue, FIRST).attempt, moved(place, "commit-b"))
-        queue.report(take(queue, SECOND).attempt, failed())
+        queue.report(take(queue, FIRST), moved(place, "commit-b"))
+        queue.report(take(queue, SECOND), failed())
         assert queue.get(run_id).output_ref == "commit-b"
 
     def test_nothing_is_due_while_the_only_attempt_runs(self, queue):
@@ -155,7 +155,7 @@ class TestLooking:
     def test_a_failed_run_says_which_step_failed_and_why(self, queue):
         run_id = queue.start(PLAN, workspace())
         terminal = TaskReport(TaskStatus.FAILED_WITH_TERMINAL_ERROR, reason="no raw/*.jsonl")
-        queue.report(take(queue, FIRST).attempt, terminal)
+        queue.report(take(queue, FIRST), terminal)
         assert queue.get(run_id).reason == "step 'first': no raw/*.jsonl"
 
 
@@ -168,9 +168,9 @@ class TestPausing:
 
     def test_an_attempt_in_progress_may_end_while_its_run_is_paused(self, queue):
         run_id = queue.start(PLAN, workspace())
-        attempt = take(queue, FIRST).attempt
+        delivery = take(queue, FIRST)
         queue.pause(run_id, "lunch")
-        assert queue.report(attempt, completed()).accepted
+        assert queue.report(delivery, completed()).accepted
         assert queue.poll([SECOND.task_name], worker_id="w") == []
         queue.resume(run_id)
         assert take(queue, SECOND).attempt.retry_count == 0
@@ -192,13 +192,13 @@ class TestPausing:
 class TestCancelling:
     def test_a_cancelled_run_is_terminated_and_its_attempt_canceled(self, queue):
         run_id = queue.start(PLAN, workspace())
-        attempt = take(queue, FIRST).attempt
+        delivery = take(queue, FIRST)
         queue.cancel(run_id, "wrong day")
         run = queue.get(run_id)
         assert (run.status, run.reason) == (RunStatus.TERMINATED, "wrong day")
-        assert queue.reload(attempt).status is TaskStatus.CANCELED
-        assert not queue.heartbeat(attempt, worker_id="worker")
-        receipt = queue.report(attempt, completed())
+        assert queue.reload(delivery.attempt).status is TaskStatus.CANCELED
+        assert not queue.heartbeat(delivery)
+        receipt = queue.report(delivery, completed())
         assert (receipt.accepted, receipt.status) == (False, TaskStatus.CANCELED)
 
     def test_a_scheduled_attempt_is_canceled_too(self, queue):
@@ -231,7 +231,7 @@ class TestResuming:
         assert successor.attempt.task_id != orphan.attempt.task_id
         assert successor.attempt.retry_count == 1
         assert successor.input == orphan.input
-        assert not queue.report(orphan.attempt, completed()).accepted
+        assert not queue.report(orphan, completed()).accepted
 
     def test_resuming_again_and_again_never_uses_up_the_run(self, queue):
         run_id = queue.start(PLAN, workspace())
@@ -240,17 +240,17 @@ class TestResuming:
             queue.resume(run_id)
         assert queue.get(run_id).status is RunStatus.RUNNING
 
-    def test_a_requeued_attempt_is_replaced_not_delivered_again(self, queue):
+    def test_an_attempt_that_was_given_back_is_replaced_not_delivered_again(self, queue):
         run_id = queue.start(PLAN, workspace())
-        orphan = take(queue, FIRST).attempt
-        queue.requeue(orphan)
+        orphan = take(queue, FIRST)
+        queue.give_back(orphan)
         queue.resume(run_id)
-        assert take(queue, FIRST).attempt.task_id != orphan.task_id
+        assert take(queue, FIRST).attempt.task_id != orphan.attempt.task_id
         assert queue.poll([FIRST.task_name], worker_id="w") == []
 
     def test_an_attempt_nobody_polled_stays_with_its_retry_delay(self, queue, clock):
         run_id = queue.start(PLAN, workspace())
-        queue.report(take(queue, FIRST).attempt, failed())
+        queue.report(take(queue, FIRST), failed())
         queue.resume(run_id)
         assert statuses(queue, run_id) == [TaskStatus.FAILED, TaskStatus.SCHEDULED]
         assert queue.next_due(run_id) == clock.now() + RETRY_DELAY
@@ -267,25 +267,25 @@ class TestResuming:
     def test_a_failed_run_gets_one_more_attempt_of_the_step_that_failed(self, queue):
         place = workspace()
         run_id = queue.start(PLAN, place)
-        queue.report(take(queue, FIRST).attempt, moved(place, "commit-b"))
+        queue.report(take(queue, FIRST), moved(place, "commit-b"))
         terminal = TaskReport(TaskStatus.FAILED_WITH_TERMINAL_ERROR, reason="no")
-        queue.report(take(queue, SECOND).attempt, terminal)
+        queue.report(take(queue, SECOND), terminal)
         queue.resume(run_id)
         again = take(queue, SECOND)
         assert again.attempt.retry_count == 1
         assert again.input["workspace"]["ref"] == "commit-b"
-        queue.report(again.attempt, completed())
+        queue.report(again, completed())
         assert queue.get(run_id).status is RunStatus.COMPLETED
 
     def test_a_run_resumed_beyond_its_retry_limit_fails_at_the_next_failure(self, queue, clock):
         run_id = queue.start(PLAN, workspace())
-        queue.report(take(queue, FIRST).attempt, failed())
+        queue.report(take(queue, FIRST), failed())
         clock.advance(RETRY_DELAY)
-        queue.report(take(queue, FIRST).attempt, failed())
+        queue.report(take(queue, FIRST), failed())
         assert queue.get(run_id).status is RunStatus.FAILED
         queue.resume(run_id)
-        beyond = take(queue, FIRST).attempt
-        assert beyond.retry_count == 2
+        beyond = take(queue, FIRST)
+        assert beyond.attempt.retry_count == 2
         queue.report(beyond, failed())
         assert queue.get(run_id).status is RunStatus.FAILED
 
@@ -303,7 +303,7 @@ class TestResuming:
         place = workspace()
         run_id = queue.start(PLAN, place)
         terminal = TaskReport(TaskStatus.FAILED_WITH_TERMINAL_ERROR, reason="no")
-        queue.report(take(queue, FIRST).attempt, terminal)
+        queue.report(take(queue, FIRST), terminal)
         other = queue.start(PLAN, place)
         with pytest.raises(BranchBusyError, match=other):
             queue.resume(run_id)
@@ -313,8 +313,8 @@ class TestResuming:
         cancelled = queue.start(PLAN, workspace())
         queue.cancel(cancelled, "wrong day")
         done = queue.start(PLAN, workspace())
-        queue.report(take(queue, FIRST).attempt, completed())
-        queue.report(take(queue, SECOND).attempt, completed())
+        queue.report(take(queue, FIRST), completed())
+        queue.report(take(queue, SECOND), completed())
         for run_id, status in ((cancelled, "TERMINATED"), (done, "COMPLETED")):
             with pytest.raises(RunError, match=status):
                 queue.resume(run_id)
@@ -330,27 +330,27 @@ class TestWorkers:
 
     def test_a_redelivery_counts_another_poll_and_names_the_new_worker(self, queue):
         run_id = queue.start(PLAN, workspace())
-        attempt = take(queue, FIRST).attempt
-        queue.requeue(attempt)
+        queue.give_back(take(queue, FIRST))
         queue.poll([FIRST.task_name], worker_id="twin")
         (record,) = queue.get(run_id).attempts
         assert (record.poll_count, record.worker_id) == (2, "twin")
 
-    def test_only_an_attempt_in_progress_can_be_requeued(self, queue):
+    def test_the_same_step_of_another_run_makes_no_attempt_less_than_the_latest(self, queue):
         queue.start(PLAN, workspace())
-        attempt = take(queue, FIRST).attempt
-        queue.report(attempt, completed())
-        assert not queue.requeue(attempt)
-        assert queue.poll([FIRST.task_name], worker_id="w") == []
+        older = take(queue, FIRST)
+        queue.start(PLAN, workspace())
+        queue.report(take(queue, FIRST), failed())
+        assert queue.reload(older.attempt).is_latest
 
     def test_an_unknown_attempt_is_refused_by_every_call(self, queue):
         queue.start(PLAN, workspace())
-        stranger = replace(take(queue, FIRST).attempt, task_id="stranger")
+        delivery = take(queue, FIRST)
+        stranger = replace(delivery, attempt=replace(delivery.attempt, task_id="stranger"))
         for call in (
-            lambda: queue.reload(stranger),
-            lambda: queue.heartbeat(stranger, worker_id="w"),
+            lambda: queue.reload(stranger.attempt),
+            lambda: queue.heartbeat(stranger),
             lambda: queue.report(stranger, completed()),
-            lambda: queue.requeue(stranger),
+            lambda: queue.give_back(stranger),
         ):
             with pytest.raises(UnknownAttemptError, match="'stranger'"):
                 call()
@@ -358,7 +358,7 @@ class TestWorkers:
     @pytest.mark.parametrize("status", ["SCHEDULED", "IN_PROGRESS", "TIMED_OUT", "CANCELED"])
     def test_only_an_end_can_be_reported(self, queue, status):
         queue.start(PLAN, workspace())
-        attempt = take(queue, FIRST).attempt
+        delivery = take(queue, FIRST)
         with pytest.raises(OrchestratorError, match=status):
-            queue.report(attempt, TaskReport(TaskStatus(status)))
-        assert queue.reload(attempt).status is TaskStatus.IN_PROGRESS
+            queue.report(delivery, TaskReport(TaskStatus(status)))
+        assert queue.reload(delivery.attempt).status is TaskStatus.IN_PROGRESS

@@ -11,7 +11,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.controls import ExecutionLimits, RetryPolicy, TaskControls, TimeoutPolicy
 from perago.model.run import RunPlan, RunStatus
 from perago.testing.clock import ManualClock
-from perago.testing.conformance.orchestrator import completed, failed, step, workspace
+from perago.testing.conformance.orchestrator_bench import completed, failed, step, workspace
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ class TestTimeOuts:
         (record,) = queue.get(run_id).attempts
         assert record.status is TaskStatus.IN_PROGRESS
         assert "timeout.seconds=10" in record.reason
-        assert queue.report(delivery.attempt, completed()).accepted
+        assert queue.report(delivery, completed()).accepted
         assert "timeout.seconds=10" in queue.get(run_id).attempts[0].reason
 
     def test_heartbeats_do_not_extend_the_time_an_attempt_may_take(self, queue, clock):
@@ -80,16 +80,16 @@ class TestTimeOuts:
         (delivery,) = poll(queue)
         for _ in range(3):
             clock.advance(3)
-            assert queue.heartbeat(delivery.attempt, worker_id="w")
+            assert queue.heartbeat(delivery)
         clock.advance(1)
-        assert not queue.heartbeat(delivery.attempt, worker_id="w")
+        assert not queue.heartbeat(delivery)
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
 
     def test_a_redelivery_does_not_restart_the_time_an_attempt_may_take(self, queue, clock):
         run_id = start(queue, seconds=10)
         (delivery,) = poll(queue)
         clock.advance(6)
-        queue.requeue(delivery.attempt)
+        queue.give_back(delivery)
         poll(queue)
         clock.advance(4)
         queue.poll([], worker_id="nobody")
@@ -104,7 +104,7 @@ class TestTimeOuts:
     def test_waiting_out_a_retry_delay_is_not_waiting_for_a_poll(self, queue, clock):
         run_id = start(queue, poll_seconds=10, delay=60)
         (delivery,) = poll(queue)
-        queue.report(delivery.attempt, failed())
+        queue.report(delivery, failed())
         clock.advance(65)
         queue.poll([], worker_id="nobody")
         assert queue.get(run_id).status is RunStatus.RUNNING
@@ -137,7 +137,7 @@ class TestTimeOuts:
         start(queue, response_seconds=5)
         (delivery,) = poll(queue)
         clock.advance(5)
-        receipt = queue.report(delivery.attempt, completed())
+        receipt = queue.report(delivery, completed())
         assert (receipt.accepted, receipt.status) == (False, TaskStatus.TIMED_OUT)
 
     def test_sweeping_twice_changes_nothing_more(self, queue, clock):
@@ -157,13 +157,13 @@ class TestLimits:
         running = poll(queue, limit=5)
         assert len(running) == 2
         assert poll(queue) == []
-        queue.report(running[0].attempt, completed())
+        queue.report(running[0], completed())
         assert len(poll(queue, limit=5)) == 1
 
     def test_a_redelivery_does_not_compete_with_itself(self, queue):
         start(queue, limits=ExecutionLimits(concurrent_exec_limit=1))
         (delivery,) = poll(queue)
-        queue.requeue(delivery.attempt)
+        queue.give_back(delivery)
         assert len(poll(queue)) == 1
 
     def test_no_more_attempts_start_in_a_window_than_the_task_allows(self, queue, clock):
@@ -171,7 +171,7 @@ class TestLimits:
         for _ in range(3):
             start(queue, limits=limits)
         for delivery in poll(queue, limit=5):
-            queue.report(delivery.attempt, completed())
+            queue.report(delivery, completed())
         clock.advance(9.5)
         assert poll(queue) == []
         clock.advance(0.5)

@@ -1,17 +1,23 @@
 """What a person is told to do after a run that stopped."""
 
+from dataclasses import replace
+
 import pytest
 
-from perago.cli.run_end import way_on
+from perago.cli.run_end import exit_code, way_on
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus
 from perago.model.workspace import WorkspaceRef
 
 RUN = "0112d1ec-1c2b-4486-87ae-ac1deead5f68"
 RESUME = f"go on with: perago run --resume {RUN}"
-LOOK = "a retry can't help: look at `perago history`, then go on from there: "
+LOOK = "a retry can't help: look at `perago history --repository songs`, then go on from there: "
 MEND = "a retry can't help: mend the input, then start again: "
-AGAIN = "perago run songs_tasks:songs --from-head"
+AGAIN = f"perago recover {RUN}"
+FOLLOW = (
+    f"it goes on by itself: follow it again with `perago run --resume {RUN}`, "
+    f"or end it with `perago cancel {RUN}`"
+)
 
 
 def ended(
@@ -50,12 +56,13 @@ FENCED = "publish_fence: the branch is elsewhere"
         (ended(RunStatus.PAUSED, TaskStatus.SCHEDULED, None), RESUME),
         (ended(reason="stale_attempt: it is over"), RESUME),
         (ended(last=TERMINAL), MEND + AGAIN),
-        (ended(last=TERMINAL, repository=None), MEND + "perago run songs_tasks:songs"),
+        (ended(last=TERMINAL, repository=None), MEND + AGAIN),
+        (ended(RunStatus.RUNNING, TaskStatus.IN_PROGRESS, None), FOLLOW),
         (ended(reason=FENCED), LOOK + AGAIN),
         (ended(reason="wrong_landing: on another's commit"), LOOK + AGAIN),
         (ended(reason="publish_unknown: the answer was lost"), LOOK + AGAIN),
-        (ended(reason=FENCED, repository="other"), f"{LOOK}{AGAIN} --repository other"),
-        (ended(reason=FENCED, branch="dev"), f"{LOOK}{AGAIN} --branch dev"),
+        (ended(reason=FENCED, repository="other"), LOOK.replace("songs", "other") + AGAIN),
+        (ended(reason=FENCED, branch="dev"), LOOK.replace("songs", "songs --branch dev") + AGAIN),
     ],
 )
 def test_the_way_on_fits_how_the_run_ended(record, expected):
@@ -68,10 +75,30 @@ def test_the_way_on_fits_how_the_run_ended(record, expected):
         (ended(), RESUME),
         (
             ended(reason=FENCED),
-            LOOK.replace("history", "history --on lakefs --home 'my home'") + AGAIN,
+            LOOK.replace("songs", "songs --on lakefs --home 'my home'") + AGAIN,
         ),
     ],
 )
 def test_a_place_that_had_to_be_named_is_named_again(record, words):
     place = ("--on", "lakefs", "--home", "my home")
     assert way_on(record, place) == f"{words} --on lakefs --home 'my home'"
+
+
+def test_a_run_that_ended_before_any_attempt_can_be_resumed():
+    record = replace(ended(RunStatus.TIMED_OUT), attempts=(), reason="timed out")
+    assert way_on(record) == RESUME
+    assert exit_code(record) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (RunStatus.COMPLETED, 0),
+        (RunStatus.FAILED, 1),
+        (RunStatus.TERMINATED, 1),
+        (RunStatus.PAUSED, 130),
+        (RunStatus.RUNNING, 130),
+    ],
+)
+def test_the_exit_code_tells_an_end_from_a_person_who_left(status, code):
+    assert exit_code(ended(status)) == code

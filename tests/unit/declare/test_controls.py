@@ -50,7 +50,7 @@ def test_a_task_without_controls_is_retried_three_times_and_leased_for_ten_minut
         (lambda: RetryPolicy(count=-1), "count can't be -1", "from 0 to 10"),
         (lambda: RetryPolicy(count=True), "count can't be True", "a whole number"),
         (lambda: RetryPolicy(delay_seconds=1.5), "delay_seconds can't be 1.5", "a whole number"),
-        (lambda: RetryPolicy(delay_seconds="9"), "delay_seconds can't be '9'", "a whole number"),
+        (lambda: RetryPolicy(delay_seconds="9 s"), "can't be '9 s'", "a whole number"),
         (lambda: RetryPolicy(logic="LINEAR"), "logic can't be 'LINEAR'", "'LINEAR_BACKOFF'"),
         (lambda: RetryPolicy(counts=3), "has no argument 'counts'", "did you mean 'count'?"),
         (lambda: RetryPolicy(3), "keyword arguments only", "write RetryPolicy(count=3)"),
@@ -71,6 +71,7 @@ def test_a_task_without_controls_is_retried_three_times_and_leased_for_ten_minut
             "or leave both out",
         ),
         (lambda: TaskControls(publish_budget=30), "can't be 30", "a PublishBudget(…)"),
+        (lambda: TaskControls(retry={"counts": 3}), "RetryPolicy has no argument", "'count'?"),
         (PublishBudget, "needs the argument 'observed_merge_p99_seconds'", "seconds"),
         (lambda: budget(heartbeat_interval_seconds=0), "can't be 0", "1 or more"),
         (
@@ -87,6 +88,17 @@ def test_a_wrong_control_is_refused_with_its_fix(declare, message, fix):
     assert fix in refused.value.fix
 
 
+def test_a_whole_number_may_be_written_as_a_float_or_as_text():
+    assert RetryPolicy(delay_seconds=90.0, count="2") == RetryPolicy(delay_seconds=90, count=2)
+    assert TimeoutPolicy(seconds="120") == TimeoutPolicy(seconds=120)
+    assert ExecutionLimits(concurrent_exec_limit="4").concurrent_exec_limit == 4
+
+
+def test_parts_of_the_controls_may_be_written_as_mappings():
+    written = TaskControls(retry={"count": 1}, timeout={"seconds": 60}, publish_budget=None)
+    assert written == TaskControls(retry=RetryPolicy(count=1), timeout=TimeoutPolicy(seconds=60))
+
+
 def test_controls_never_change():
     controls = TaskControls()
     with pytest.raises(ValueError, match="frozen"):
@@ -100,6 +112,10 @@ def test_a_shorter_time_out_shortens_the_default_lease_with_it():
 
 def test_a_publish_needs_room_for_the_merge_the_completion_and_the_margin():
     assert budget().publish_seconds == 30 + 15 + 5
+
+
+def test_a_lease_can_be_sized_by_the_budget():
+    assert budget().response_timeout_seconds == 30 + 15 + 60 + 30
 
 
 def test_without_a_lease_the_default_budget_is_not_shortened():

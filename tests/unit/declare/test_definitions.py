@@ -207,3 +207,18 @@ def test_a_pipeline_without_a_workspace_asks_for_none():
 def test_definitions_are_json():
     for definition in (task_definition(ingest), workflow_definition(pipeline("defs", [ingest]))):
         assert json.loads(json.dumps(definition, allow_nan=False)) == definition
+
+
+@task(name="defs.strict", owner_email=OWNER, strict_params=True)
+def strict(params: IngestParams) -> IngestResult:
+    return IngestResult(rows=len(params.songs))
+
+
+def test_strict_params_leave_no_room_for_fields_that_no_model_has_at_any_level():
+    schemas = task_definition(strict)["inputSchema"]["data"]["$defs"]
+    assert {name: one["additionalProperties"] for name, one in schemas.items()} == {
+        "IngestParams": False,
+        "Song": False,
+    }
+    open_ones = task_definition(ingest)["inputSchema"]["data"]["$defs"]["IngestParams"]
+    assert "additionalProperties" not in open_ones

@@ -2,7 +2,7 @@
 
 import re
 import time
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
 from hypothesis import given
@@ -123,8 +123,7 @@ def test_a_hundred_thousand_paths_take_no_noticeable_time():
         (lambda: require_glob("raw/a**"), "only a part of the segment", "whole segment"),
         (lambda: require_glob("a" * 256), "longer than 255 bytes", "relative"),
         (lambda: require_glob("*", min_count=3, max_count=2), "more than max_count", "min_count=2"),
-        (lambda: require_glob("*", max_count=0), "forbids every match", "forbid_glob('*')"),
-        (lambda: require_glob("*", min_count=0), "holds for every workspace", "raise min_count"),
+        (lambda: require_glob("*", max_count=0), "more than max_count (0)", "forbid_glob('*')"),
         (lambda: require_glob("*", min_count=True), "min_count can't be True", "whole number"),
         (lambda: forbid_glob("raw/.perago-attempt.json"), "reserved", "'raw'"),
         (
@@ -151,9 +150,41 @@ def test_a_guardrail_or_prefix_that_can_never_work_is_refused_with_its_fix(decla
     assert fix in refused.value.fix
 
 
-@pytest.mark.parametrize("written", ["songs", "songs/", "/songs", "/songs/"])
+@pytest.mark.parametrize("written", ["songs", "songs/", "/songs", "/songs/", "//songs", " songs "])
 def test_a_prefix_means_the_same_with_and_without_slashes_around_it(written):
     assert WorkspaceSpec(prefix=written).prefix == "songs"
+
+
+class SomePath:
+    def __fspath__(self):
+        return "raw/a"
+
+
+@pytest.mark.parametrize(
+    "path", [PurePosixPath("raw/a"), PureWindowsPath("raw", "a"), Path("./raw//a"), SomePath()]
+)
+def test_a_path_object_means_the_path_inside_the_workspace(path):
+    assert require_file(path) == require_file("raw/a")
+    assert require_glob(path).label == "require_glob('raw/a')"
+
+
+def test_a_path_object_with_a_drive_or_a_root_is_refused():
+    for path in (PureWindowsPath("/raw"), Path("/raw")):
+        with pytest.raises(TaskDefinitionError, match="starts with '/'"):
+            require_dir(path)
+
+
+def test_a_glob_that_holds_for_every_workspace_is_a_warning():
+    spec = WorkspaceSpec(
+        pre=[require_glob("*", min_count=0), require_glob("*.tmp", min_count=0, max_count=0)]
+    )
+    assert violations(spec.pre, ["a"]) == violations(spec.pre, []) == []
+    (warning,) = spec.warnings()
+    assert "require_glob('*', min_count=0) holds for every workspace" in warning
+
+
+def test_a_glob_of_at_most_none_forbids():
+    assert violations([require_glob("*.tmp", min_count=0, max_count=0)], ["a.tmp"]) != []
 
 
 def test_the_default_prefix_is_the_whole_repository():

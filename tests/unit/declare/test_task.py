@@ -149,9 +149,12 @@ def test_a_result_that_is_not_json_is_refused(result):
 @pytest.mark.parametrize(
     ("arguments", "message", "fix"),
     [
-        ({"name": "a b"}, "name can't be 'a b'", "letters, digits, '.', '_' and '-'"),
+        ({"name": "a/b"}, "name can't be 'a/b'", "text on one line without '/' and '\\'"),
+        ({"name": "a\nb"}, "name can't be 'a\\nb'", "text on one line"),
+        ({"name": ".."}, "name can't be '..'", "first a letter, digit or '_'"),
+        ({"name": "a "}, "name can't be 'a '", "such as 'songs.clean'"),
         ({"name": ""}, "name can't be ''", "such as 'songs.clean'"),
-        ({"owner_email": "nobody"}, "owner_email can't be 'nobody'", "data@example.com"),
+        ({"owner_email": " "}, "owner_email can't be ' '", "data@example.com"),
         ({"workspace": "songs"}, "workspace can't be 'songs'", "a WorkspaceSpec(…)"),
         ({"controls": 3}, "controls can't be 3", "a TaskControls(…)"),
         ({"retries": 3}, "@task has no argument 'retries'", "known: controls, description"),
@@ -162,6 +165,15 @@ def test_a_wrong_argument_of_task_is_refused_with_its_fix(arguments, message, fi
         task(**{"name": "songs.x", "owner_email": "data@example.com", **arguments})
     assert message in refused.value.message
     assert fix in refused.value.fix
+
+
+@pytest.mark.parametrize("name", ["a", "Songs clean", "_private", "曲.清洗", "songs:clean#2"])
+def test_a_task_may_have_any_name_that_conductor_takes_and_a_file_can_have(name):
+    @task(name=name, owner_email="the data team")
+    def named(params: CleanParams) -> CleanResult:
+        return CleanResult(songs=0)
+
+    assert (named.name, named.owner_email) == (name, "the data team")
 
 
 def test_task_without_parentheses_is_refused():

@@ -11,11 +11,14 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, TimeoutPolicy, WorkspaceSpec, task
 from perago.testing import Bench, InjectedFaults, RecordingJournal
+from perago.testing.bench import delivery_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from perago.adapters.embedded.queue import EmbeddedQueue
     from perago.declare.task import AnyTask
+    from perago.model.attempt import Delivery
     from perago.model.outcome import AttemptOutcome
 
 RETRIED_AFTER_TIMEOUT = TaskControls(
@@ -30,6 +33,18 @@ class Nothing(BaseModel):
 
 class Done(BaseModel):
     note: str = ""
+
+
+class FlakyQueue:
+    """A queue of whose methods some answer with errors first, as often as there are any."""
+
+    def __init__(self, queue: EmbeddedQueue, errors: Mapping[str, list[Exception]]) -> None:
+        self._queue, self._errors = queue, errors
+
+    def __getattr__(self, name: str) -> object:
+        if self._errors.get(name):
+            raise self._errors[name].pop(0)
+        return getattr(self._queue, name)
 
 
 @dataclass
@@ -98,6 +113,17 @@ class Stage:
             self.bench.runtime(journal=self.journal, failpoints=InjectedFaults(actions), **runtime),
             lease=lease,
         )
+
+    def flaky_queue(self, **errors: list[Exception]) -> FlakyQueue:
+        """The bench's queue, with these errors as the first answers of the methods they name."""
+        return FlakyQueue(self.bench.queue, errors)
+
+    def deliver_again(self, *, worker_id: str = "worker-2") -> Delivery:
+        """Hand out the attempt in progress once more, while its first worker still has it."""
+        record = self.bench.queue.runs()[0].attempts[-1]
+        assert self.bench.queue.give_back(delivery_of(record))
+        (delivery,) = self.bench.queue.poll([record.attempt.task_name], worker_id=worker_id)
+        return delivery
 
     def time_out(self) -> None:
         """Let every lease run out."""

@@ -7,22 +7,33 @@ from dataclasses import replace
 
 import pytest
 
-from perago.errors import LeaseTooShortError, PublishFenceError, StaleAttemptError
+from perago.errors import (
+    LeaseTooShortError,
+    PublishFenceError,
+    SecondWriterError,
+    StaleAttemptError,
+    SupersededError,
+    TwinPublishedError,
+)
 from perago.flow.fences import (
     Move,
     assert_current_attempt_snapshot,
     assert_lease_covers,
+    assert_not_a_twins,
+    assert_only_writer,
     decide,
     reason_not_to_replace,
     resolve_level,
 )
-from perago.model.attempt import Attempt, AttemptSnapshot, Execution, TaskStatus
+from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, Execution, TaskStatus
 from perago.model.commit import Atomicity, Commit
 from perago.model.controls import PublishBudget
 from perago.model.outcome import PublishLevel
+from perago.model.workspace import WorkspaceRef
 
 ATTEMPT = Attempt("run-1", "clean", 2, 0, "task-1", 1, "songs.clean")
-NOW = AttemptSnapshot(TaskStatus.IN_PROGRESS, "run-1", "task-1", 1)
+DELIVERY = Delivery(ATTEMPT, {}, "worker-1", 60.0, poll_count=2)
+NOW = AttemptSnapshot(TaskStatus.IN_PROGRESS, "run-1", "task-1", 1, 2, "worker-1")
 ME = Execution(ATTEMPT, "0" * 32)
 TWIN = Execution(ATTEMPT, "1" * 32)
 
@@ -59,8 +70,9 @@ def test_the_publish_table(head, changed, unchanged):
     assert decide(head, "A", changed=False) is unchanged
 
 
-def test_an_attempt_the_orchestrator_counts_on_passes():
-    assert_current_attempt_snapshot(ATTEMPT, NOW)
+@pytest.mark.parametrize("worker_id", ["worker-1", None])
+def test_a_delivery_the_orchestrator_counts_on_passes(worker_id):
+    assert_current_attempt_snapshot(DELIVERY, replace(NOW, worker_id=worker_id))
 
 
 @pytest.mark.parametrize(
@@ -74,19 +86,45 @@ def test_an_attempt_the_orchestrator_counts_on_passes():
         (replace(NOW, workflow_instance_id="run-2"), "workflow instance is run-2 (was run-1)"),
         (replace(NOW, task_id="task-2"), "task id is task-2 (was task-1)"),
         (replace(NOW, retry_count=2), "retry count is 2 (was 1)"),
+        (replace(NOW, is_latest=False), "a newer attempt stands for its reference"),
     ],
 )
 def test_any_field_that_moved_makes_the_attempt_stale(now, told):
     with pytest.raises(StaleAttemptError) as refused:
-        assert_current_attempt_snapshot(ATTEMPT, now)
+        assert_current_attempt_snapshot(DELIVERY, now)
     assert told in refused.value.message
     assert "task-1 of clean" in refused.value.message
+    assert not refused.value.silent
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (replace(NOW, poll_count=3, worker_id="worker-2"), "to worker-2 (delivery 3; "),
+        (replace(NOW, poll_count=3), "to worker-1 (delivery 3; "),
+        (replace(NOW, worker_id="worker-2"), "to worker-2 (delivery 2; "),
+    ],
+    ids=["to another worker", "to the same worker", "to another worker, uncounted"],
+)
+def test_a_task_that_was_delivered_again_supersedes_the_delivery_before(now, told):
+    with pytest.raises(SupersededError) as refused:
+        assert_current_attempt_snapshot(DELIVERY, now)
+    assert told in refused.value.message
+    assert "this is 2, to worker-1" in refused.value.message
+    assert refused.value.silent
+
+
+def test_an_attempt_that_ended_after_it_was_delivered_again_is_stale_and_says_so():
+    now = replace(NOW, status=TaskStatus.TIMED_OUT, poll_count=3, worker_id="worker-2")
+    with pytest.raises(StaleAttemptError, match="status is TIMED_OUT") as refused:
+        assert_current_attempt_snapshot(DELIVERY, now)
+    assert not refused.value.silent
 
 
 def test_everything_that_moved_is_named_at_once():
     now = replace(NOW, status=TaskStatus.TIMED_OUT, retry_count=2)
     with pytest.raises(StaleAttemptError, match=r"status is TIMED_OUT .*, retry count is 2"):
-        assert_current_attempt_snapshot(ATTEMPT, now)
+        assert_current_attempt_snapshot(DELIVERY, now)
 
 
 def reason(metadata, *, policy="any", was_accepted=False, touches_actions=False, uncommitted=()):
@@ -113,6 +151,21 @@ def reason(metadata, *, policy="any", was_accepted=False, touches_actions=False,
 )
 def test_an_abandoned_head_may_be_replaced(metadata):
     assert reason(metadata) is None
+    assert_not_a_twins(commit("H", "A", metadata=metadata), ME)
+
+
+NAMELESS = {key: value for key, value in TWIN.metadata().items() if "execution" not in key}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "who"), [(TWIN.metadata(), TWIN.id), (NAMELESS, "None")], ids=["named", "nameless"]
+)
+def test_what_another_execution_of_this_delivery_published_may_not(metadata, who):
+    with pytest.raises(TwinPublishedError) as refused:
+        assert_not_a_twins(commit("H", "A", metadata=metadata), ME)
+    assert "H was published by another execution of this same delivery" in refused.value.message
+    assert who in refused.value.message
+    assert refused.value.silent
 
 
 EARLIER = TWIN.metadata() | {"perago.task_id": "task-0", "perago.retry_count": "0"}
@@ -137,16 +190,6 @@ def test_under_own_nothing_else_may(metadata):
     assert "PERAGO_REPLACE=own" in reason(metadata, policy="own")
 
 
-def test_a_twins_publication_may_not():
-    assert TWIN.id in reason(TWIN.metadata())
-
-
-def test_a_publication_of_this_delivery_without_an_execution_id_may_not():
-    metadata = TWIN.metadata()
-    del metadata["perago.execution_id"]
-    assert "another execution" in reason(metadata)
-
-
 def test_the_result_of_an_accepted_task_may_not():
     assert "accepted result of task t" in reason({"perago.task_id": "t"}, was_accepted=True)
 
@@ -161,6 +204,22 @@ def test_a_head_that_touches_actions_may_not():
 
 def test_a_branch_with_uncommitted_objects_may_not_and_names_them():
     assert "x, y" in reason({}, uncommitted=["x", "y"])
+
+
+PLACE = WorkspaceRef(repository="songs", branch="main", ref_type="commit", ref="A")
+
+
+@pytest.mark.parametrize("writers", [[], ["run-1"]], ids=["none known", "its own run"])
+def test_a_run_may_write_a_branch_that_no_other_writes(writers):
+    assert_only_writer(ATTEMPT, PLACE, writers)
+
+
+def test_a_run_may_not_write_a_branch_that_others_write_too_and_these_are_named():
+    with pytest.raises(SecondWriterError) as refused:
+        assert_only_writer(ATTEMPT, PLACE, ["run-3", "run-1", "run-2"])
+    assert refused.value.message == (
+        "branch 'main' of 'songs' is written by another active workflow as well: run-2, run-3"
+    )
 
 
 CAS = Atomicity(cas_merge=True, cas_relocate=True)

@@ -13,6 +13,7 @@ from perago import TaskFailed, TaskTerminalError, forbid_glob, require_file, tas
 from perago.flow.report import short_reason
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import REASON_LIMIT
+from perago.testing import RecordingJournal
 
 FAILED, TERMINAL = TaskStatus.FAILED, TaskStatus.FAILED_WITH_TERMINAL_ERROR
 
@@ -74,6 +75,45 @@ def test_the_whole_traceback_with_its_cause_is_in_the_journal(atomic):
     assert "KeyError: 'song_id'" in traceback
     assert "a song without an id" in traceback
     assert __file__ in traceback
+
+
+class Hearing:
+    """The queue, and what it was told."""
+
+    def __init__(self, queue):
+        self._queue, self.reports = queue, []
+
+    def report(self, delivery, report):
+        self.reports.append(report)
+        return self._queue.report(delivery, report)
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+
+class Printing(RecordingJournal):
+    """Of an attempt whose body printed one line."""
+
+    def printed(self):
+        return ("3 songs", *super().printed())
+
+
+@pytest.mark.parametrize(
+    ("body", "last_line"),
+    [
+        (lambda _workspace: None, "3 songs"),
+        (raising(TaskFailed("no rows today")), "perago.errors.TaskFailed: no rows today"),
+    ],
+    ids=["completed", "failed"],
+)
+def test_what_the_attempt_printed_and_its_traceback_go_to_the_orchestrator(atomic, body, last_line):
+    hearing = Hearing(atomic.bench.queue)
+    atomic.journal = Printing()
+    outcome = atomic.attempt(body, orchestrator=hearing)
+    (told,) = hearing.reports
+    assert (told.logs[0], told.logs[-1]) == ("3 songs", last_line)
+    assert not any("\n" in line for line in told.logs)
+    assert outcome.report == told
 
 
 def test_a_reason_is_one_line_of_at_most_500_characters():

@@ -27,21 +27,13 @@ class Remaining:
 
     def __init__(self, seconds):
         self.seconds = seconds
+        self.rests = False
 
     def remaining(self):
         return self.seconds
 
-
-class Sometimes:
-    """The queue, but some of its methods answer with an error first."""
-
-    def __init__(self, queue, **errors):
-        self._queue, self._errors = queue, errors
-
-    def __getattr__(self, name):
-        if self._errors.get(name):
-            raise self._errors[name].pop(0)
-        return getattr(self._queue, name)
+    def rest(self):
+        self.rests = True
 
 
 @pytest.mark.parametrize("lost", ["time_out", "cancel"])
@@ -108,7 +100,7 @@ def test_a_zombie_past_both_fences_never_undoes_its_retry_at_cas(atomic, edits):
 
 
 def test_an_orchestrator_that_does_not_answer_at_a_fence_stops_the_attempt(stage, edits):
-    down = Sometimes(stage.bench.queue, reload=[OrchestratorUnavailableError("no answer")])
+    down = stage.flaky_queue(reload=[OrchestratorUnavailableError("no answer")])
     outcome = stage.attempt(edits, orchestrator=down)
     assert outcome.report.status is TaskStatus.FAILED
     assert "orchestrator_unavailable" in outcome.report.reason
@@ -130,12 +122,28 @@ def test_a_lease_that_just_covers_the_budget_is_enough(stage, edits):
 
 
 def test_a_report_is_handed_in_again_until_the_orchestrator_answers(stage, edits):
-    down = Sometimes(stage.bench.queue, report=[OrchestratorUnavailableError("restarting")] * 3)
+    down = stage.flaky_queue(report=[OrchestratorUnavailableError("restarting")] * 3)
     assert stage.attempt(edits, orchestrator=down, lease=Remaining(60)).accepted
 
 
+def test_no_heartbeat_is_under_way_when_the_report_is_handed_in(stage, edits):
+    lease, seen = Remaining(60), []
+
+    class Watching:
+        def report(self, delivery, report):
+            seen.append(lease.rests)
+            return stage.bench.queue.report(delivery, report)
+
+        def __getattr__(self, name):
+            seen.append(lease.rests)
+            return getattr(stage.bench.queue, name)
+
+    assert stage.attempt(edits, orchestrator=Watching(), lease=lease).accepted
+    assert seen == [False] * (len(seen) - 1) + [True]
+
+
 def test_a_report_that_is_never_answered_is_given_up_with_the_lease(stage, edits):
-    down = Sometimes(stage.bench.queue, report=[OrchestratorUnavailableError("down")] * 99)
+    down = stage.flaky_queue(report=[OrchestratorUnavailableError("down")] * 99)
     lease = Remaining(60)
     run_out = {"report.ready": lambda: setattr(lease, "seconds", 0.1)}
     outcome = stage.attempt(edits, orchestrator=down, lease=lease, faults=run_out)
@@ -146,7 +154,7 @@ def test_a_report_that_is_never_answered_is_given_up_with_the_lease(stage, edits
 
 
 def test_an_orchestrator_that_forgot_the_attempt_still_lets_it_clean_up(stage, edits):
-    forgetful = Sometimes(stage.bench.queue, report=[UnknownAttemptError("no such task")])
+    forgetful = stage.flaky_queue(report=[UnknownAttemptError("no such task")])
     outcome = stage.attempt(edits, orchestrator=forgetful)
     assert not outcome.accepted
     assert stage.journal.of("report.given_up")["error"] == "no such task"

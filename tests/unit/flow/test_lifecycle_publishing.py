@@ -97,60 +97,6 @@ def test_a_branch_that_was_reset_below_the_input_fails_closed(stage, edits):
     assert stage.bench.head == root
 
 
-@pytest.mark.parametrize(
-    ("place", "changes"),
-    [("fence2.passed", True), ("fence1.passed", False)],
-    ids=["changed", "nothing changed"],
-)
-def test_the_publication_of_a_twin_of_this_delivery_is_never_replaced(
-    stage, edits, no_edits, place, changes
-):
-    bodies = [edits, edits if changes else no_edits]
-
-    def body(workspace):
-        bodies.pop()(workspace)
-
-    step = stage.declare(body)
-    run = stage.bench.start(step)
-    twins = []
-
-    def deliver_it_again():
-        stage.bench.queue.requeue(stage.bench.queue.get(run).attempts[-1].attempt)
-        twins.append(stage.again(step))
-
-    first = stage.again(step, faults={place: deliver_it_again})
-    assert twins[0].accepted
-    assert first.report.status is TaskStatus.FAILED
-    assert "stale_attempt" in first.report.reason
-    assert stage.bench.history()[:2] == [twins[0].published.ref, stage.A]
-    stage.assert_nothing_left()
-
-
-class Died(BaseException):
-    """What a process that is killed does not live to handle."""
-
-
-def die():
-    raise Died
-
-
-def test_nor_is_it_while_the_twin_may_still_be_accepted(stage, edits):
-    step = stage.declare(edits)
-    run = stage.bench.start(step)
-    published = []
-
-    def deliver_it_again():
-        stage.bench.queue.requeue(stage.bench.queue.get(run).attempts[-1].attempt)
-        with pytest.raises(Died):
-            stage.again(step, faults={"report.ready": die})
-        published.append(stage.bench.head)
-
-    first = stage.again(step, faults={"fence2.passed": deliver_it_again})
-    assert first.report.status is TaskStatus.FAILED
-    assert "another execution of this same delivery" in first.report.reason
-    assert stage.bench.history()[:2] == [published[0], stage.A]
-
-
 class Knowing:
     """An orchestrator that has accepted one more task than the bench's."""
 

@@ -62,6 +62,7 @@ class ScriptedExecutor:
     def end(self):
         self.connection.close()
         self._ours.close()
+        return self.messages()
 
 
 class OutlivingStore:
@@ -203,3 +204,19 @@ def test_an_orchestrator_that_does_not_answer_is_asked_again(bench, supervise, e
     assert attempts()[0].status is TaskStatus.IN_PROGRESS
     supervisor.tick(0)
     assert attempts()[0].status is TaskStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("last_word", "is_given_back"), [("stage.upload", True), ("publish", False), ("report", False)]
+)
+def test_what_had_begun_to_publish_by_its_last_word_is_not_given_back(
+    last_word, is_given_back, bench, supervise, executors
+):
+    supervisor, attempts = supervise()
+    supervisor.tick(0)
+    executors[-1].said = [StepStarted(last_word)]
+    supervisor.leave()
+    handed_out = bench.queue.poll([step.name], worker_id="worker-2")
+    assert [d.attempt.task_id for d in handed_out] == (
+        [attempts()[0].attempt.task_id] if is_given_back else []
+    )

@@ -28,6 +28,7 @@ from perago.model.attempt import STAGING_PREFIX, TaskStatus
 from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
 from perago.ports.failpoints import FAILPOINTS
+from perago.testing.bench import delivery_of
 from perago.testing.one_attempt import AFTER, BEFORE, matrix, run_one
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class MatrixWorker(ABC):
         assert self.run_process(body=body, failpoints=f"{failpoint}=kill") == -signal.SIGKILL
         for leftover in leftovers(self.settings.attempts):
             collect(self.store, leftover)
-        last = self.record.attempts[-1].attempt
+        last = delivery_of(self.record.attempts[-1])
         self.queue.report(last, failed(ExecutorLostError(f"killed at {failpoint}")))
 
     def run(self, *, body: str, failpoints: Failpoints | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""Mistake: a task name with a space."""
+"""Mistake: a task name that is a path."""
 
 from pydantic import BaseModel
 
@@ -13,6 +13,6 @@ class CleanResult(BaseModel):
     songs: int
 
 
-@task(name="broken clean", owner_email="data@example.com")
+@task(name="broken/clean", owner_email="data@example.com")
 def clean(params: CleanParams) -> CleanResult:
     return CleanResult(songs=0)

@@ -151,7 +151,8 @@ class EmbeddedQueue(RunBook):
 
 
 def _is_held_by(row: sqlite3.Row, delivery: Delivery) -> bool:
-    return row["status"] == TaskStatus.IN_PROGRESS and row["poll_count"] == delivery.poll_count
+    now = (row["status"], row["poll_count"])
+    return now == (TaskStatus.IN_PROGRESS, delivery.poll_count)
 
 
 def _controls_of(row: sqlite3.Row) -> TaskControls:
