@@ -31,12 +31,12 @@ def command(*, run: str, reason: str, speaker: Speaker, settings: Settings) -> N
     from rich.text import Text
 
     from perago.cli.opening import for_this_command
-    from perago.wiring import open_queue
+    from perago.wiring import open_runs
 
-    queue = for_this_command(open_queue(settings))
-    found = queue.find(run)
-    queue.cancel(found.id, reason)
-    record = queue.get(found.id)
+    runs = for_this_command(open_runs(settings))
+    found = runs.find(run)
+    runs.cancel(found.id, reason)
+    record = runs.get(found.id)
     speaker.say(
         {
             "id": record.id,

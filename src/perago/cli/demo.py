@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
     from perago.cli.options import Speaker
     from perago.model.run import RunRecord
+    from perago.operations.own_branches import OwnBranches
     from perago.ports.store import Store
     from perago.settings import Settings
 
+_PIPELINE = "perago.demo.songs:songs"
 _CRASHING_STEP = 2
 
 
@@ -39,33 +42,43 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
     Everything is kept in ./perago-demo, or in --home; nothing else is touched. With --on lakefs
-    the workspace lives in a new repository there, with the fence installed, and stays.
+    the workspace lives in a new repository there, with the fence installed, and stays. With --on
+    conductor or stack the pipeline is registered and runs there, on a worker of the demo's own.
     """
     tell(f"{click.style('Perago demo', bold=True)}  {_programme(rows, crash=not no_crash)}")
-    with meanwhile(STARTING):
-        from perago.cli.live import PlainLines, watching
-        from perago.cli.opening import for_this_command
-        from perago.cli.run_end import as_json, exit_code
-        from perago.declare.loading import load_pipeline
-        from perago.operations.fencing import install_fence
-        from perago.operations.own_branches import own_branches
-        from perago.operations.starting import StartingPoint, start_run
-        from perago.wiring import open_queue, open_store
-        from perago.worker.pipeline_runner import run_pipeline
+    with ExitStack() as until_it_ran:
+        with meanwhile(STARTING):
+            from perago.cli.demo_worker import working
+            from perago.cli.opening import for_this_command
+            from perago.cli.register import see_to_definitions
+            from perago.cli.run_end import as_json, exit_code
+            from perago.cli.watched import watch_to_its_end
+            from perago.declare.loading import load_pipeline
+            from perago.model.run import RunStatus
+            from perago.operations.own_branches import own_branches
+            from perago.operations.starting import StartingPoint, start_run
+            from perago.ports.runs import SharedRuns
+            from perago.wiring import open_runs, open_store
 
-        store = for_this_command(open_store(settings))
-        queue = for_this_command(open_queue(settings))
-        repository = _unused_name(store)
-        settings = settings if no_crash else _with_crash(settings, repository)
-        plan = load_pipeline("perago.demo.songs:songs").plan({"ingest": {"rows": rows}})
-        if own := own_branches(settings):
-            own.head_or_new(store, repository, DEFAULT_BRANCH)
-            install_fence(store, repository, DEFAULT_BRANCH)
-        # A repository of that name may have been here before, with runs of its own.
-        point = StartingPoint(repository, from_head=True)
-        run_id = start_run(queue, store, plan, point, own=own)
-    with watching(queue.get(run_id), elsewhere=PlainLines()) as watcher:
-        record = run_pipeline(settings, run_id, watcher)
+            store = for_this_command(open_store(settings))
+            runs = for_this_command(open_runs(settings))
+            repository = _unused_name(store)
+            settings = settings if no_crash else _with_crash(settings, repository)
+            pipeline = load_pipeline(_PIPELINE)
+            plan = pipeline.plan({"ingest": {"rows": rows}})
+            own = own_branches(settings)
+            if settings.store == "lakefs":
+                _make_repository(store, repository, own)
+            if isinstance(runs, SharedRuns):
+                see_to_definitions(settings, pipeline, push=True)
+                until_it_ran.enter_context(working(settings, plan, runs))
+            # A repository of that name may have been here before, with runs of its own.
+            point = StartingPoint(repository, from_head=True)
+            run_id = start_run(runs, store, plan, point, own=own)
+        record = watch_to_its_end(settings, runs, run_id, in_words=True)
+        if record.status is RunStatus.RUNNING:  # left alone it would wait for a worker for ever
+            runs.cancel(run_id, "the demo was interrupted")
+            raise click.Abort
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
     speaker.say(
         as_json(record) | {"repository": repository, "report": str(page) if page else None},
@@ -83,6 +96,17 @@ def _programme(rows: int, *, crash: bool) -> str:
         "The second task will be killed (SIGKILL) right after it published, before it could\n"
         "report. Watch the retry replace that abandoned commit.\n"
     )
+
+
+def _make_repository(store: Store, repository: str, own: OwnBranches | None) -> None:
+    from perago.operations.branches import head_or_new
+    from perago.operations.fencing import install_fence
+
+    if own is None:
+        head_or_new(store, repository, DEFAULT_BRANCH)
+    else:
+        own.head_or_new(store, repository, DEFAULT_BRANCH)
+    install_fence(store, repository, DEFAULT_BRANCH)
 
 
 def _with_crash(settings: Settings, repository: str) -> Settings:
@@ -143,7 +167,7 @@ def _story(
     looks = [
         f"perago runs {record.id[:RUN_LENGTH]} --logs {place}",
         f"perago diff main~ main --repository {repository} {place}",
-        f"perago fence probe {repository}"
+        f"perago fence probe {repository} {place}"
         if settings.store == "lakefs"
         else f"perago verify {place}",
     ]

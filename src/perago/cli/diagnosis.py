@@ -47,7 +47,8 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
         _home,
         *((_attempts, _disk, _filesystem, _sqlite) if _has_a_store(settings) else ()),
         *((_store,) if settings.store == "embedded" else ()),
-        *((_runs, _leftovers) if _has_a_store(settings) else ()),
+        *((_runs,) if _has_a_store(settings) and settings.orchestrator == "embedded" else ()),
+        *((_leftovers,) if _has_a_store(settings) else ()),
         _failpoints,
     )
     for check in checks:

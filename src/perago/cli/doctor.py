@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_with, naming_this_place
 from perago.cli.phrasing import count
 from perago.errors import RuntimeConfigError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
 @click.option("--repository", "-r", help="With --on lakefs: try what a worker does, on it.")
 @click.option(
     "--branch",
@@ -28,13 +29,20 @@ if TYPE_CHECKING:
 )
 @common_with(on=True)
 def command(
-    *, repository: str | None, branch: str | None, speaker: Speaker, settings: Settings
+    *,
+    targets: tuple[str, ...],
+    repository: str | None,
+    branch: str | None,
+    speaker: Speaker,
+    settings: Settings,
 ) -> int:
     """Look at Python, disks, locks, store, queue and settings. Exit code 1 if anything fails.
 
     With --on lakefs also at the way there, the clock and the key; and with --repository at the
     branch, the permissions and the fence. What a worker does is tried on two hidden branches, which
-    are removed again.
+    are removed again. With --on conductor also at the way there, at tasks that wait while no worker
+    asks for them, and at branches that several workflows write; and with MODULES at whether those
+    are registered as they are declared, have workers, and leases that cover their publish budget.
 
     \b
     JSON: {"ok": bool, "checks": [{name, verdict: "ok" | "warn" | "fail", detail, fix}],
@@ -53,6 +61,17 @@ def command(
             f"--repository {repository}: there is nothing to try in the embedded store",
             fix="leave it out, or say `--on lakefs`",
         )
+    if settings.orchestrator == "conductor":
+        from perago.cli.conductor_diagnosis import diagnose_conductor
+        from perago.cli.modules import load_declared
+
+        findings += diagnose_conductor(settings, *map(load_declared, targets))
+    elif targets:
+        raise RuntimeConfigError(
+            f"{targets[0]}: where no Conductor is, there is nothing to compare it with",
+            fix=f"leave it out, say `--on conductor`, or `perago check {targets[0]}`",
+        )
+    findings = [replace(f, fix=naming_this_place(f.fix)) if f.fix else f for f in findings]
     in_force = settings_in_force(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
     document = {

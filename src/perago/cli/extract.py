@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common
+from perago.cli.streams import tell
 
 if TYPE_CHECKING:
     from perago.cli.options import Speaker
@@ -30,7 +31,8 @@ def command(
 ) -> None:
     """Print, or write, Conductor's TaskDef and WorkflowDef JSON.
 
-    Targets are as for 'perago check'.
+    Targets are as for 'perago check'. A lease that is too short for its task's publish budget is
+    warned of on standard error.
 
     \b
     JSON, and what is printed without --out: {"tasks": [TaskDef], "workflows": [WorkflowDef]}
@@ -38,22 +40,18 @@ def command(
     """
     from rich.text import Text
 
-    from perago.cli.modules import load_declared, resolve_targets
-    from perago.declare.definitions import task_definition, workflow_definition
+    from perago.cli.modules import definitions_of, load_declared, resolve_targets
 
     del settings
-    declared = [load_declared(target) for target in resolve_targets(targets)]
-    tasks = {task.name: task_definition(task) for one in declared for task in one.tasks}
-    workflows = {p.name: workflow_definition(p) for one in declared for p in one.pipelines}
-    document: dict[str, Any] = {
-        "tasks": list(tasks.values()),
-        "workflows": list(workflows.values()),
-    }
+    found = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
+    for warning in found.warnings:
+        tell(f"warning: {warning}")
+    document: dict[str, Any] = {"tasks": list(found.tasks), "workflows": list(found.workflows)}
     if out is None:
         speaker.say(document, lambda: Text(_pretty(document)))
         return
-    files = {f"{name}.task.json": content for name, content in tasks.items()}
-    files |= {f"{name}.workflow.json": content for name, content in workflows.items()}
+    files = {f"{task['name']}.task.json": task for task in found.tasks}
+    files |= {f"{workflow['name']}.workflow.json": workflow for workflow in found.workflows}
     out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         _write(out / name, f"{_pretty(content)}\n")

@@ -28,12 +28,14 @@ EXIT_CODES = {
         ),
     ),
     4: (
-        "refused, and nothing was changed: a fence, a busy branch or run, an existing name",
+        "refused, and nothing was changed: a fence, a busy branch, a definition that differs, …",
         (
             errors.FenceError,
             errors.BranchBusyError,
             errors.RunBusyError,
             errors.StoreRefusedError,
+            errors.OrchestratorRefusedError,
+            errors.DefinitionDiffersError,
             errors.RepositoryExistsError,
             errors.BranchExistsError,
         ),
@@ -44,7 +46,7 @@ EXIT_CODES = {
     ),
     1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
     70: ("a bug in Perago", (Exception,)),
-    130: ("interrupted; a run is paused and can be resumed", ()),
+    130: ("interrupted; a run is paused and can be resumed, and on Conductor goes on", ()),
 }
 
 

@@ -34,7 +34,7 @@ def command() -> None:
 @command.command(short_help="Put the fence on a branch, as a commit of its own.")
 @click.argument("repository")
 @_branch_option
-@common_with(store="lakefs")
+@common_with(on=True, least="lakefs")
 def install(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> None:
     """Put the fence on a branch of REPOSITORY, as a commit that changes nothing else.
 
@@ -51,17 +51,17 @@ def install(*, repository: str, branch: str | None, speaker: Speaker, settings: 
     from perago.cli.opening import for_this_command
     from perago.operations.branches import assert_no_active_run
     from perago.operations.fencing import install_fence
-    from perago.wiring import open_lakefs, open_queue
+    from perago.wiring import open_lakefs, open_runs
 
-    queue = for_this_command(open_queue(settings))
+    runs = for_this_command(open_runs(settings))
     store = for_this_command(open_lakefs(settings))
     target = branch or store.default_branch(repository)
-    assert_no_active_run(queue, repository, target)
+    assert_no_active_run(runs, repository, target)
     done = install_fence(
         store,
         repository,
         target,
-        before_publishing=lambda: assert_no_active_run(queue, repository, target),
+        before_publishing=lambda: assert_no_active_run(runs, repository, target),
     )
     outcome = _outcome(done)
     document = {
@@ -94,7 +94,7 @@ def _outcome(done: Installation) -> str:
 @command.command(short_help="Prove that the server enforces the fence.")
 @click.argument("repository")
 @_branch_option
-@common_with(store="lakefs")
+@common_with(on=True, least="lakefs")
 def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> int:
     """Prove, by a merge that has to be refused, that the server enforces the fence on a branch.
 

@@ -47,7 +47,8 @@ def parse_period(
     callback=parse_period,
     metavar="PERIOD",
     help="Remove a staging branch of an attempt that this machine doesn't know, if it began longer "
-    "ago than this. Has to exceed the longest attempt.  [default: 1h; on lakeFS 7d]",
+    "ago than this. Has to exceed the longest attempt. One of a task that Conductor knows goes an "
+    "hour after that has ended.  [default: 1h; on lakeFS 7d]",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @common_with(on=True)
@@ -63,7 +64,8 @@ def command(
 
     Attempts that are going on on this machine are never touched. Of others only the staging
     branches are seen, and when they began: one that takes longer than --orphans-after loses its
-    branch, and fails. Uploads under way are waited for, up to 30 seconds.
+    branch, and fails. With --on conductor it is asked which attempts have ended, and none that
+    hasn't is touched. Uploads under way are waited for, up to 30 seconds.
 
     On lakeFS, which collects its own commits and bytes, the machine's object cache is cut to its
     limit instead. What can't be looked into or removed there is told, and the rest is seen to.
@@ -120,8 +122,12 @@ def _leftovers(
     store: Store, settings: Settings, orphan_seconds: float, *, dry_run: bool
 ) -> dict[str, object]:
     """Collect what dead attempts left, and say what that was."""
+    from perago.cli.opening import for_this_command
     from perago.operations.collecting import collect_leftovers
-    from perago.wiring import system_clock
+    from perago.ports.runs import SharedRuns
+    from perago.wiring import open_runs, system_clock
+
+    runs = for_this_command(open_runs(settings))
 
     collected = collect_leftovers(
         store,
@@ -129,6 +135,7 @@ def _leftovers(
         now=system_clock().now(),
         dry_run=dry_run,
         orphan_seconds=orphan_seconds,
+        end_of_task=runs.task_ended_at if isinstance(runs, SharedRuns) else None,
     )
     return {
         "directories": [str(path) for path in collected.directories],

@@ -57,11 +57,11 @@ def command(
     from perago.operations.branches import assert_no_active_run
     from perago.operations.importing import import_directory
     from perago.operations.own_branches import own_branches
-    from perago.wiring import branch_to_start_from, open_queue, open_store
+    from perago.wiring import branch_to_start_from, open_runs, open_store
 
     name = repository or repository_name(directory.resolve().name)
-    queue = for_this_command(open_queue(settings))
-    assert_no_active_run(queue, name, branch)
+    runs = for_this_command(open_runs(settings))
+    assert_no_active_run(runs, name, branch)
     store = for_this_command(open_store(settings))
     created = _missing(store, name, branch)
     with transferring("import") as progress:
@@ -73,7 +73,7 @@ def command(
             prefix=prefix,
             message=message,
             progress=progress,
-            before_publishing=lambda: assert_no_active_run(queue, name, branch),
+            before_publishing=lambda: assert_no_active_run(runs, name, branch),
             start_at=branch_to_start_from(store, name) if created == "branch" else None,
             own=own_branches(settings),
         )

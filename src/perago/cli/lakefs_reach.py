@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perago.adapters.lakefs.greeting import Greeting, Silence, Unheard
 from perago.cli.diagnosis import Finding
-from perago.cli.phrasing import duration
+from perago.cli.phrasing import clock_difference, duration
 from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
@@ -87,12 +86,9 @@ def judge_server(heard: Greeting | Unheard, endpoint: str) -> Finding:
 
 def judge_clock(heard: Greeting) -> Finding:
     """How far the server's clock is from ours."""
-    try:
-        theirs = parsedate_to_datetime(heard.date).timestamp()
-    except ValueError:
+    ahead = clock_difference(heard.date, heard.asked_at + heard.took / 2)
+    if ahead is None:
         return Finding("clock", "ok", "the server doesn't say what time it has")
-    # A date has no fractions: half a second is what it is likely to have lost.
-    ahead = theirs + 0.5 - (heard.asked_at + heard.took / 2)
     detail = f"the server's is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} ours"
     fix = "let both machines keep time (NTP)"
     if abs(ahead) > REFUSED_SECONDS:

@@ -166,7 +166,7 @@ class _Row:
         self.transfer: Transfer | None = None
 
 
-class LiveTable:
+class LiveTable(NobodyWatching):
     """A row per step: where it is, how far a transfer got, how long it has taken.
 
     Warnings go ``above`` it, where they stay.
@@ -225,7 +225,7 @@ class LiveTable:
         for reference, row in self._rows.items():
             elapsed = row.seconds + (time.monotonic() - row.began if row.began else 0)
             table.add_row(
-                _symbol(row.status),
+                symbol(row.status),
                 reference,
                 Text(f"retry {row.retry}" if row.retry else "", style="yellow"),
                 Text(f"{elapsed:.1f} s" if elapsed else "", style="dim"),
@@ -254,7 +254,8 @@ def _after_reason(detail: str) -> str:
     return " · " + detail.rpartition(" · ")[2] if detail else ""
 
 
-def _symbol(status: str) -> Text:
+def symbol(status: str) -> Text:
+    """How an attempt stands, in one character; that there is none yet is the empty status."""
     plain = status.partition(" ")[0]
     symbols = {"": "·", "COMPLETED": "✓", "IN_PROGRESS": "▸", "SCHEDULED": "·"}
     return Text(symbols.get(plain, "✗"), style=style_of(plain) if plain else "dim")
@@ -267,13 +268,12 @@ def attempts_table(record: RunRecord) -> Table:
         table.add_column(heading, overflow="fold")
     for a in record.attempts:
         seconds = (a.ended_at - a.started_at) if a.ended_at and a.started_at else None
-        workspace = a.output.get("workspace")
         table.add_row(
-            _symbol(a.status),
+            symbol(a.status),
             a.attempt.reference_task_name,
             str(a.attempt.retry_count),
             f"{seconds:.2f}" if seconds is not None else "",
             status(a.status),
-            workspace["ref"][:16] if isinstance(workspace, dict) else (a.reason or ""),
+            a.output_ref[:16] if a.output_ref else (a.reason or ""),
         )
     return table

@@ -45,22 +45,58 @@ def load_declared(target: str) -> Declared:
     return Declared(target, tuple(tasks), pipelines)
 
 
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """TaskDefs and WorkflowDefs of some targets, each once, and what is doubtful about them."""
+
+    tasks: tuple[dict[str, object], ...]
+    workflows: tuple[dict[str, object], ...]
+    warnings: tuple[str, ...]
+
+
+def definitions_of(*declared: Declared) -> Generated:
+    """What Conductor is to know of these. Raises TaskDefinitionError for what has no JSON schema.
+
+    A lease that is too short for the task's publish budget is a warning.
+    """
+    from perago.declare.definitions import task_definition, workflow_definition
+    from perago.model.controls import budget_warnings
+
+    tasks = {task.name: task for one in declared for task in one.tasks}
+    pipelines = {pipeline.name: pipeline for one in declared for pipeline in one.pipelines}
+    writing = [t for t in tasks.values() if t.workspace and not t.workspace.read_only]
+    return Generated(
+        tuple(task_definition(task) for task in tasks.values()),
+        tuple(workflow_definition(pipeline) for pipeline in pipelines.values()),
+        tuple(
+            f"{task.location}: task {task.name!r}: {warning}"
+            for task in writing
+            for warning in budget_warnings(task.controls)
+        ),
+    )
+
+
 def resolve_targets(given: tuple[str, ...]) -> tuple[str, ...]:
     """What was given, else ``modules`` of ``[tool.perago]`` in the pyproject.toml here.
 
     Raises RuntimeConfigError if neither says anything.
     """
-    if given:
-        return given
+    if named := given or listed_modules():
+        return named
+    raise RuntimeConfigError(
+        "no module was named, and pyproject.toml here has no list of them",
+        fix='name one, or write [tool.perago] modules = ["package.tasks"] in pyproject.toml',
+    )
+
+
+def listed_modules() -> tuple[str, ...]:
+    """The modules that the pyproject.toml here lists; none if it doesn't."""
     project = Path("pyproject.toml")
     try:
         settings = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
     except tomllib.TOMLDecodeError as error:
         raise RuntimeConfigError(f"{project}: {error}", fix="correct that line") from None
     modules = settings.get("tool", {}).get("perago", {}).get("modules")
-    if not isinstance(modules, list) or not modules or not all(isinstance(m, str) for m in modules):
-        raise RuntimeConfigError(
-            "no module was named, and pyproject.toml here has no list of them",
-            fix='name one, or write [tool.perago] modules = ["package.tasks"] in pyproject.toml',
-        )
+    if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+        return ()
     return tuple(modules)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perago.cli.places import place_of, places_from, settings_at
 from perago.cli.streams import STARTING, is_terminal, meanwhile, while_read
 from perago.errors import PeragoError
 
@@ -60,13 +61,14 @@ def common_with(
     default_home: Path | None = None,
     starts_slowly: bool = False,
     on: bool = False,
-    store: str | None = None,
+    least: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --json, --debug and --home; the command gets ``speaker`` and ``settings``.
 
     A command that states its own default home uses that one whatever the environment says. One
     that starts slowly says so on a terminal from here on. ``on`` adds --on, by which a person says
-    where workspaces live; a command that is about one ``store`` only states it instead.
+    who schedules tasks and where workspaces live. A command that can't do without certain servers
+    states the place that has the ``least`` of them, which is its default, too.
     """
     shown = f"./{default_home}" if default_home else "$PERAGO_HOME or .perago"
 
@@ -83,16 +85,17 @@ def common_with(
         )
         @functools.wraps(command)
         def wrapped(
-            *, as_json: bool, debug: bool, home: Path | None, on: str | None = store, **rest: Any
+            *, as_json: bool, debug: bool, home: Path | None, on: str | None = None, **rest: Any
         ) -> Any:
             del debug  # main() looks for it once something went wrong
-            click.get_current_context().meta[_PLACE] = (("--on", on), ("--home", home))
             with meanwhile(STARTING) if starts_slowly else nullcontext():
-                settings = _settings(home, on)
+                settings = _settings(home, on, least)
+            place = on or (place_of(settings) if least else None)
+            click.get_current_context().meta[_PLACE] = (("--on", place), ("--home", home))
             with _fixes_that_find_this_place():
                 return command(speaker=Speaker(as_json), settings=settings, **rest)
 
-        return _on_option(wrapped) if on else wrapped
+        return _on_option(least)(wrapped) if on else wrapped
 
     return add
 
@@ -101,11 +104,15 @@ common = common_with()
 
 _PLACE = "perago.place"
 
-_on_option = click.option(
-    "--on",
-    type=click.Choice(["embedded", "lakefs"]),
-    help="Where workspaces live.  [default: $PERAGO_STORE or embedded]",
-)
+
+def _on_option(least: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    default = least or "$PERAGO_ORCHESTRATOR and $PERAGO_STORE, or embedded"
+    return click.option(
+        "--on",
+        type=click.Choice(places_from(least)),
+        help="Who schedules and where workspaces live: this machine, this machine with lakeFS, "
+        f"Conductor with lakeFS, or those of `perago stack`.  [default: {default}]",
+    )
 
 
 def place_to_name() -> tuple[str, ...]:
@@ -117,10 +124,8 @@ def place_to_name() -> tuple[str, ...]:
     return tuple(word for name, value in said if value for word in (name, str(value)))
 
 
-def _settings(home: Path | None, store: str | None) -> Settings:
-    from perago.settings import load_settings
-
-    settings = load_settings(home=home, store=store)
+def _settings(home: Path | None, on: str | None, least: str | None) -> Settings:
+    settings = settings_at(home, on, least)
     if settings.failpoints:
         from perago.wiring import check_failpoints
 
@@ -134,9 +139,15 @@ def _fixes_that_find_this_place() -> Iterator[None]:
     try:
         yield
     except PeragoError as error:
-        if error.fix and (place := place_to_name()):
-            error.fix = re.sub(r"`perago (\w+)[^`]*`", lambda m: _completed(m, place), error.fix)
+        if error.fix:
+            error.fix = naming_this_place(error.fix)
         raise
+
+
+def naming_this_place(words: str) -> str:
+    """The same words, with the commands in them completed by the --home and --on of this one."""
+    place = place_to_name()
+    return re.sub(r"`perago (\w+)[^`]*`", lambda m: _completed(m, place), words)
 
 
 def _completed(proposed: re.Match[str], place: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 COMMIT_LENGTH = 12
 RUN_LENGTH = 8
@@ -28,6 +29,16 @@ def ago(point: str) -> str:
     """How long ago a point in time, as :func:`iso` gives it, was."""
     passed = (datetime.now(UTC) - datetime.fromisoformat(point)).total_seconds()
     return "just now" if passed < 1 else f"{duration(passed)} ago"
+
+
+def clock_difference(date: str, now: float) -> float | None:
+    """By how many seconds a clock that says ``date``, in HTTP's form, is ahead of ours."""
+    try:
+        theirs = parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
+    # A date has no fractions: half a second is what it is likely to have lost.
+    return theirs + 0.5 - now
 
 
 def duration(seconds: float | None) -> str:

@@ -14,6 +14,7 @@ from perago.cli.streams import STARTING, meanwhile
 
 if TYPE_CHECKING:
     from perago.cli.options import Speaker
+    from perago.model.run import RunPlan
     from perago.ports.runs import Runs
     from perago.ports.store import Store
     from perago.settings import Settings
@@ -58,6 +59,11 @@ if TYPE_CHECKING:
     metavar="[RUN]",
     help="Go on from the last accepted task of a run: the named one, or the latest unfinished.",
 )
+@click.option(
+    "--register",
+    is_flag=True,
+    help="On Conductor: register what isn't, or not as the code declares it, before it starts.",
+)
 @common_with(starts_slowly=True, on=True)
 def command(
     *,
@@ -69,39 +75,52 @@ def command(
     from_head: bool,
     start_at: str | None,
     resume: str | None,
+    register: bool,
     speaker: Speaker,
     settings: Settings,
 ) -> int:
-    """Run a pipeline on this machine: TARGET is module:pipeline, or a module with just one.
+    """Run a pipeline: TARGET is module:pipeline, or a module with just one.
 
-    Ctrl-C pauses the run, with nothing half done; --resume goes on. A run that was killed can be
-    resumed the same way.
+    It runs on this machine, and Ctrl-C pauses it, with nothing half done; --resume goes on. A run
+    that was killed can be resumed the same way.
 
     With --on lakefs the tasks still run on this machine, and their workspaces live in lakeFS. It
     runs only on branches that it made itself: others may have runs this machine knows nothing of.
     A missing repository is made if PERAGO_LAKEFS_STORAGE_NAMESPACE says where.
-    """
-    if resume is not None and (params or directory or from_head or repository or start_at):
-        raise click.UsageError(
-            "--resume goes on with the run as it was started: "
-            "leave out --param, --from, --from-head, --start-at and --repository."
-        )
-    with meanwhile(STARTING):
-        from perago.cli.live import watching
-        from perago.cli.opening import for_this_command
-        from perago.cli.run_end import as_json, exit_code, summary
-        from perago.wiring import open_queue
-        from perago.worker.pipeline_runner import run_pipeline
 
-        queue = for_this_command(open_queue(settings))
+    With --on conductor it is started there, and workers run its tasks ('perago start'); this
+    command follows it. Ctrl-C only ends the following, and --resume follows again; one that is
+    paused, failed or timed out it sets going first.
+    """
+    if resume is not None and (
+        params or directory or from_head or repository or start_at or register
+    ):
+        raise click.UsageError(
+            "--resume goes on with the run as it was started: leave out --param, --from, "
+            "--from-head, --start-at, --repository and --register."
+        )
+    if register and settings.orchestrator != "conductor":
+        raise click.UsageError("--register is about Conductor: say --on conductor.")
+    with meanwhile(STARTING):
+        from perago.cli.opening import for_this_command
+        from perago.cli.register import see_to_definitions
+        from perago.cli.run_end import as_json, exit_code, summary
+        from perago.cli.watched import watch_to_its_end
+        from perago.declare.loading import load_pipeline
+        from perago.wiring import open_runs
+
+        runs = for_this_command(open_runs(settings))
         if resume is not None:
-            run_id = _resumable(queue, resume, target)
+            run_id = _resumable(runs, resume, target)
         elif target is not None:
+            pipeline = load_pipeline(target)
+            plan = pipeline.plan(parse_params(params))
+            if settings.orchestrator == "conductor":
+                see_to_definitions(settings, pipeline, push=register)
             run_id = _start(
                 settings,
-                queue,
-                target,
-                params=params,
+                runs,
+                plan,
                 repository=repository,
                 branch=branch,
                 directory=directory,
@@ -111,18 +130,16 @@ def command(
         else:
             raise click.UsageError("Name a pipeline to run (module:pipeline), or use --resume.")
 
-    with watching(queue.get(run_id)) as watcher:
-        record = run_pipeline(settings, run_id, watcher, resume=resume is not None)
+    record = watch_to_its_end(settings, runs, run_id, resume=resume is not None)
     speaker.say(as_json(record), lambda: summary(record, place_to_name()))
     return exit_code(record)
 
 
 def _start(
     settings: Settings,
-    queue: Runs,
-    target: str,
+    runs: Runs,
+    plan: RunPlan,
     *,
-    params: tuple[str, ...],
     repository: str | None,
     branch: str,
     directory: Path | None,
@@ -131,23 +148,20 @@ def _start(
 ) -> str:
     from perago.cli.live import transferring
     from perago.cli.opening import for_this_command
-    from perago.declare.loading import load_pipeline
     from perago.operations.own_branches import own_branches
     from perago.operations.starting import StartingPoint, start_run
     from perago.wiring import branch_to_start_from, open_store
 
-    pipeline = load_pipeline(target)
-    plan = pipeline.plan(parse_params(params))
     own = own_branches(settings)
     store = for_this_command(open_store(settings))
-    name = repository or repository_name(pipeline.name)
+    name = repository or repository_name(plan.name)
     if start_at is not None:
         start_at = _start_of_new_branch(store, name, branch, start_at)
     elif any(step.uses_workspace for step in plan.steps):
         start_at = branch_to_start_from(store, name)
     point = StartingPoint(name, branch, directory, from_head, start_at)
     with transferring("import") if directory else nullcontext() as progress:
-        return start_run(queue, store, plan, point, progress, own=own)
+        return start_run(runs, store, plan, point, progress, own=own)
 
 
 def _start_of_new_branch(store: Store, repository: str, branch: str, ref: str) -> str:
@@ -182,10 +196,10 @@ def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     return params
 
 
-def _resumable(queue: Runs, run: str, target: str | None) -> str:
+def _resumable(runs: Runs, run: str, target: str | None) -> str:
     from perago.errors import RunNotFoundError
 
-    found = queue.find(run) if run else queue.resumable(target)
+    found = runs.find(run) if run else runs.resumable(target)
     if found is None:
         raise RunNotFoundError(
             "there is no unfinished run to resume", fix="`perago runs` lists them; name one"

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from perago.model.run import RunRecord
 
 _INTERRUPTED = 130
-_INDENTED = (0, 0, 0, 2)
 _BRANCH_ELSEWHERE = (PublishFenceError.code, WrongLandingError.code, PublishUnknownError.code)
 """Reasons that another attempt from the same commit would only run into again."""
 
 
 def exit_code(record: RunRecord) -> int:
-    codes = {RunStatus.COMPLETED: 0, RunStatus.PAUSED: _INTERRUPTED}
+    codes = {
+        RunStatus.COMPLETED: 0,
+        RunStatus.PAUSED: _INTERRUPTED,
+        RunStatus.RUNNING: _INTERRUPTED,
+    }
     return codes.get(record.status, 1)
 
 
@@ -46,6 +49,7 @@ def as_json(record: RunRecord) -> dict[str, object]:
                 "retry": a.attempt.retry_count,
                 "status": a.status,
                 "reason": a.reason,
+                "worker": a.worker_id,
                 "started_at": iso(a.started_at),
                 "ended_at": iso(a.ended_at),
                 "output": a.output or None,
@@ -58,16 +62,15 @@ def as_json(record: RunRecord) -> dict[str, object]:
 def summary(record: RunRecord, place: Sequence[str]) -> RenderableType:
     """Every attempt, how the run ended, and the way on; ``place`` as for :func:`way_on`."""
     from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
     from perago.cli.live import attempts_table
+    from perago.cli.tables import status
 
     lines: list[RenderableType] = [attempts_table(record)]
-    style = {"COMPLETED": "green", "PAUSED": "yellow"}.get(record.status, "red")
-    lines.append(Text.assemble(("run ", "dim"), record.id, "  ", (record.status, style)))
+    lines.append(Text.assemble(("run ", "dim"), record.id, "  ", status(record.status)))
     if record.reason and not _says_the_table(record, record.reason):
-        lines.append(Padding(Text(record.reason), _INDENTED))
+        lines.append(Text(f"  {record.reason}"))
     if further := way_on(record, place):
         # Left to the terminal to break, so that the command can be copied in one piece.
         lines.append(Text(f"  {further}", style="bold", no_wrap=True, overflow="ignore"))
@@ -75,8 +78,8 @@ def summary(record: RunRecord, place: Sequence[str]) -> RenderableType:
 
 
 def _says_the_table(record: RunRecord, reason: str) -> bool:
-    last = record.attempts[-1].reason
-    return last is not None and reason.endswith(last)
+    last = record.attempts[-1].reason if record.attempts else None
+    return last is not None and last in reason
 
 
 def way_on(record: RunRecord, place: Sequence[str] = ()) -> str | None:
@@ -86,28 +89,29 @@ def way_on(record: RunRecord, place: Sequence[str] = ()) -> str | None:
     """
     if record.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
         return None
-    last = record.attempts[-1]
-    if last.status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
-        command = _start_again(record, place)
-        return f"a retry can't help: mend the input, then start again: {command}"
-    if (last.reason or "").partition(":")[0] in _BRANCH_ELSEWHERE:
-        command, look = _start_again(record, place), shlex.join(["perago", "history", *place])
-        return f"a retry can't help: look at `{look}`, then go on from there: {command}"
-    return f"go on with: {_command('--resume', record.id, *place)}"
+
+    def command(*words: str) -> str:
+        return shlex.join(["perago", *words, *place])
+
+    resume, again = command("run", "--resume", record.id), command("recover", record.id)
+    if record.status is RunStatus.RUNNING:
+        cancel = command("cancel", record.id)
+        return f"it goes on by itself: follow it again with `{resume}`, or end it with `{cancel}`"
+    last = record.attempts[-1] if record.attempts else None
+    if last and last.status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
+        return f"a retry can't help: mend the input, then start again: {again}"
+    if last and (last.reason or "").partition(":")[0] in _BRANCH_ELSEWHERE:
+        look = command("history", *_branch(record))
+        return f"a retry can't help: look at `{look}`, then go on from there: {again}"
+    return f"go on with: {resume}"
 
 
-def _start_again(record: RunRecord, place: Sequence[str]) -> str:
-    from perago.cli.refs import DEFAULT_BRANCH, repository_name
+def _branch(record: RunRecord) -> list[str]:
+    """The run's branch as options."""
+    from perago.cli.refs import DEFAULT_BRANCH
 
-    words = [record.plan.target]
-    if workspace := record.workspace:
-        words.append("--from-head")
-        if workspace.repository != repository_name(record.plan.name):
-            words += ["--repository", workspace.repository]
-        if workspace.branch != DEFAULT_BRANCH:
-            words += ["--branch", workspace.branch]
-    return _command(*words, *place)
-
-
-def _command(*words: str) -> str:
-    return shlex.join(["perago", "run", *words])
+    if record.workspace is None:
+        return []
+    branch = record.workspace.branch
+    named = [] if branch == DEFAULT_BRANCH else ["--branch", branch]
+    return ["--repository", record.workspace.repository, *named]

@@ -1,24 +1,113 @@
-"""What a run left in its log directory: one event per step, and each attempt's own output."""
+"""What there is to read about a run: its steps, and what its tasks printed."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+from perago.cli.phrasing import iso
+from perago.ports.runs import SharedRuns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from perago.model.run import AttemptRecord, RunRecord
+    from perago.ports.runs import Runs
 
 _IDENTITY = frozenset(
     {"at", "step", "run", "task", "reference", "seq", "iteration", "task_id", "retry", "execution"}
 )
 """What every event carries, and the heading above it says."""
+
+
+class Logs(Protocol):
+    """What was kept of one run."""
+
+    def document(self) -> dict[str, object]:
+        """For programs."""
+        ...
+
+    def show(self) -> None:
+        """For people, on standard output: attempt by attempt, as it is."""
+        ...
+
+
+def logs_of(runs: Runs, directory: Path, record: RunRecord) -> Logs:
+    """Where the run's workers are elsewhere, what they told; else what is below ``directory``."""
+    if isinstance(runs, SharedRuns):
+        return ToldLogs(runs, record)
+    return WrittenLogs(directory / record.id, record)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldLogs:
+    """What Conductor was told by the workers: the end of what each attempt had to say."""
+
+    runs: SharedRuns
+    record: RunRecord
+
+    def document(self) -> dict[str, object]:
+        logs = [
+            {
+                "reference": a.attempt.reference_task_name,
+                "retry": a.attempt.retry_count,
+                "lines": [{"at": iso(at), "line": line} for at, line in lines],
+            }
+            for a in self.record.attempts
+            if (lines := self.runs.task_logs(a.attempt.task_id))
+        ]
+        return {"logs": logs}
+
+    def show(self) -> None:
+        for a in self.record.attempts:
+            _head(a)
+            for at, line in self.runs.task_logs(a.attempt.task_id):
+                click.echo(f"  {str(iso(at))[11:23]} {line}")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLogs:
+    """What a run on this machine wrote to its directory."""
+
+    directory: Path
+    record: RunRecord
+
+    def document(self) -> dict[str, object]:
+        """Where each attempt's output is, programs read there: it may be large."""
+        logs = [
+            {
+                "reference": a.attempt.reference_task_name,
+                "retry": a.attempt.retry_count,
+                "path": str(path),
+                "bytes": path.stat().st_size,
+            }
+            for a in self.record.attempts
+            if (path := self._output_of(a)).exists()
+        ]
+        return {"events": list(read_events(self.directory)), "logs": logs}
+
+    def show(self) -> None:
+        """Each attempt's events, then what its task printed."""
+        for a in self.record.attempts:
+            _head(a)
+            name, retry = a.attempt.reference_task_name, a.attempt.retry_count
+            for event in read_events(self.directory):
+                if (event.get("reference"), event.get("retry")) == (name, retry):
+                    click.echo(_line(event))
+            path = self._output_of(a)
+            if path.exists() and path.stat().st_size:
+                click.secho(f"  output, {path}:", dim=True)
+                _stream(path)
+
+    def _output_of(self, record: AttemptRecord) -> Path:
+        attempt = record.attempt
+        return self.directory / f"{attempt.reference_task_name}-{attempt.retry_count}.log"
 
 
 def read_events(logs: Path) -> Iterator[dict[str, Any]]:
@@ -36,36 +125,9 @@ def read_events(logs: Path) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def log_documents(logs: Path, record: RunRecord) -> list[dict[str, object]]:
-    """Where each attempt's output is. Programs read it there: it may be large."""
-    return [
-        {
-            "reference": a.attempt.reference_task_name,
-            "retry": a.attempt.retry_count,
-            "path": str(path),
-            "bytes": path.stat().st_size,
-        }
-        for a in record.attempts
-        if (path := _output_of(logs, a)).exists()
-    ]
-
-
-def show_logs(logs: Path, record: RunRecord) -> None:
-    """Each attempt's events, then what its task printed, as it is."""
-    for a in record.attempts:
-        name, retry = a.attempt.reference_task_name, a.attempt.retry_count
-        click.secho(f"\n{name}, retry {retry}: {a.status}", bold=True)
-        for event in read_events(logs):
-            if (event.get("reference"), event.get("retry")) == (name, retry):
-                click.echo(_line(event))
-        path = _output_of(logs, a)
-        if path.exists() and path.stat().st_size:
-            click.secho(f"  output, {path}:", dim=True)
-            _stream(path)
-
-
-def _output_of(logs: Path, record: AttemptRecord) -> Path:
-    return logs / f"{record.attempt.reference_task_name}-{record.attempt.retry_count}.log"
+def _head(record: AttemptRecord) -> None:
+    name, retry = record.attempt.reference_task_name, record.attempt.retry_count
+    click.secho(f"\n{name}, retry {retry}: {record.status}", bold=True)
 
 
 def _line(event: dict[str, Any]) -> str:

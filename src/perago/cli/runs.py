@@ -11,8 +11,6 @@ from perago.cli.options import common_with, place_to_name
 from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
@@ -39,47 +37,40 @@ def command(
       output_ref, steps_done, steps_total, created_at, updated_at, seconds}]}
     JSON with RUN: the same object, and "attempts": [{reference, task, task_id, retry, status,
       worker, started_at, ended_at, seconds, reason, output_ref, result}]; with --logs also
-      "events": [one object per step] and "logs": [{reference, retry, path, bytes}].
-    "held" says whether a process is working on the run right now.
+      "events": [one object per step] and "logs": [{reference, retry, path, bytes}]; on Conductor,
+      which has the end of what a worker said, "logs": [{reference, retry, lines: [{at, line}]}].
+    "held" says whether a process is working on the run right now, or Conductor sees to that.
     """
     from perago.cli.opening import for_this_command
-    from perago.wiring import open_queue, system_clock
+    from perago.cli.run_logs import logs_of
+    from perago.cli.streams import while_read
+    from perago.ports.runs import SharedRuns
+    from perago.wiring import open_runs, system_clock
     from perago.worker.pipeline_runner import is_held
 
     if logs and run is None:
         raise click.UsageError("--logs needs a RUN: 'perago runs RUN --logs'.")
 
+    book = for_this_command(open_runs(settings))
+
     def document(record: RunRecord) -> dict[str, object]:
-        held = record.status == "RUNNING" and is_held(settings, record.id)
-        return run_document(record, held=held, now=system_clock().now())
+        held = isinstance(book, SharedRuns) or is_held(settings, record.id)
+        now = system_clock().now()
+        return run_document(record, held=held and record.status == "RUNNING", now=now)
 
-    queue = for_this_command(open_queue(settings))
     if run is None:
-        listed = [document(record) for record in queue.runs(limit=limit)]
+        listed = [document(record) for record in book.runs(limit=limit)]
         speaker.say({"runs": listed}, lambda: _listing(listed))
-    else:
-        _show_one(speaker, settings, queue.find(run), document, with_logs=logs)
-
-
-def _show_one(
-    speaker: Speaker,
-    settings: Settings,
-    record: RunRecord,
-    document: Callable[[RunRecord], dict[str, object]],
-    *,
-    with_logs: bool,
-) -> None:
-    from perago.cli.run_logs import log_documents, read_events, show_logs
-    from perago.cli.streams import while_read
-
-    logs = settings.logs / record.id
+        return
+    record = book.find(run)
     shown = document(record) | {"attempts": [attempt_document(a) for a in record.attempts]}
-    if with_logs and speaker.as_json:
-        shown |= {"events": list(read_events(logs)), "logs": log_documents(logs, record)}
+    kept = logs_of(book, settings.logs, record) if logs else None
+    if kept is not None and speaker.as_json:
+        shown |= kept.document()
     speaker.say(shown, lambda: _details(record, shown))
-    if with_logs and not speaker.as_json:
+    if kept is not None and not speaker.as_json:
         with while_read():
-            show_logs(logs, record)
+            kept.show()
 
 
 def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:
@@ -106,7 +97,7 @@ def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, obje
 
 def attempt_document(record: AttemptRecord) -> dict[str, object]:
     """One attempt as JSON."""
-    attempt, workspace = record.attempt, record.output.get("workspace")
+    attempt = record.attempt
     return {
         "reference": attempt.reference_task_name,
         "task": attempt.task_name,
@@ -118,7 +109,7 @@ def attempt_document(record: AttemptRecord) -> dict[str, object]:
         "ended_at": iso(record.ended_at),
         "seconds": _seconds(record),
         "reason": record.reason,
-        "output_ref": workspace["ref"] if isinstance(workspace, dict) else None,
+        "output_ref": record.output_ref,
         "result": record.output.get("result"),
     }
 
@@ -182,7 +173,7 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
         (
             a.attempt.reference_task_name,
             str(a.attempt.retry_count),
-            str(attempt_document(a)["output_ref"] or "")[:COMMIT_LENGTH],
+            (a.output_ref or "")[:COMMIT_LENGTH],
             status(a.status),
             duration(_seconds(a)),
             moment(a.started_at).partition(" ")[2],

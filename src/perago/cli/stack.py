@@ -26,10 +26,27 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
+def _known(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The servers that are meant: without a name all of them."""
+    from perago.stack import lifecycle
+
+    known = tuple(kind.name for kind in lifecycle.KINDS)
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"No server is called {name!r}: there are {', '.join(known)}.")
+    return names or known
+
+
+_servers = click.argument("servers", metavar="[SERVER]...", nargs=-1, callback=_known)
+
+
 @click.group()
 def command() -> None:
-    """Real servers on this machine alone, without Docker: lakeFS.
+    """Real servers on this machine alone, without Docker: lakeFS and Conductor.
 
+    Where a command takes a SERVER, it is `lakefs` or `conductor`; without one all are meant.
     They are got once, and kept outside the project in $PERAGO_TOOLS or the user's cache; what a
     stack writes is in $PERAGO_STACK or .perago/stack. Other commands find a stack that is up by
     its settings file there.
@@ -37,11 +54,13 @@ def command() -> None:
 
 
 @command.command(short_help="Get what is missing, start the servers, wait until they answer.")
+@_servers
 @common
-def up(*, speaker: Speaker, settings: Settings) -> None:
+def up(*, servers: tuple[str, ...], speaker: Speaker, settings: Settings) -> None:
     """Get what is missing, start the servers, wait until they answer. Again: repairs what died.
 
-    The first time on a machine lakeFS is built from source, which takes some minutes.
+    The first time on a machine lakeFS is built from source, Conductor fetched and started once,
+    which takes some minutes.
 
     \b
     JSON: as of `status`, and "started": [name]
@@ -50,8 +69,8 @@ def up(*, speaker: Speaker, settings: Settings) -> None:
 
     directory = _directory(settings)
     with _progress() as show:
-        started = lifecycle.up(directory, show)
-    document = {**_status_document(directory), "started": started}
+        started = lifecycle.up(directory, show, only=servers)
+    document = {**_status_document(directory, servers), "started": started}
     speaker.say(document, lambda: _up_layout(document))
 
 
@@ -73,20 +92,22 @@ def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
 
 
 @command.command(short_help="Show how the servers are.")
+@_servers
 @common
-def status(*, speaker: Speaker, settings: Settings) -> int:
-    """Show how the servers are. Exit code 1 unless all run and answer.
+def status(*, servers: tuple[str, ...], speaker: Speaker, settings: Settings) -> int:
+    """Show how the servers are. Exit code 1 unless all of them run and answer.
 
     \b
     JSON: {"ok": bool, "settings_file": path, "servers": [{name, version,
       state: "running" | "not answering" | "stopped", pid, endpoint, disk_bytes, directory, log}]}
     """
-    document = _status_document(_directory(settings))
+    document = _status_document(_directory(settings), servers)
     speaker.say(document, lambda: _status_layout(document))
     return 0 if document["ok"] else 1
 
 
 @command.command(short_help="Show what the servers logged.")
+@_servers
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C, as it is written.")
 @click.option(
     "--lines",
@@ -96,7 +117,9 @@ def status(*, speaker: Speaker, settings: Settings) -> int:
     help="How many lines to show of each, from the end.",
 )
 @common
-def logs(*, follow: bool, lines: int, speaker: Speaker, settings: Settings) -> None:
+def logs(
+    *, servers: tuple[str, ...], follow: bool, lines: int, speaker: Speaker, settings: Settings
+) -> None:
     """Show the end of what the servers logged.
 
     \b
@@ -105,8 +128,8 @@ def logs(*, follow: bool, lines: int, speaker: Speaker, settings: Settings) -> N
     from perago.stack import lifecycle
     from perago.stack.private_files import last_lines
 
-    servers = lifecycle.status(_directory(settings))
-    found = [(one.name, one.log) for one in servers if one.log.exists()]
+    shown = lifecycle.status(_directory(settings), only=servers)
+    found = [(one.name, one.log) for one in shown if one.log.exists()]
     if speaker.as_json:
         listed = [{"name": n, "path": str(p), "bytes": p.stat().st_size} for n, p in found]
         speaker.say({"logs": listed}, lambda: "")
@@ -115,19 +138,20 @@ def logs(*, follow: bool, lines: int, speaker: Speaker, settings: Settings) -> N
         tell("nothing was logged: `perago stack up` starts the servers")
     with while_read():
         ends = {path: path.stat().st_size for _, path in found}
-        for name, path in found:
-            if len(found) > 1:
-                click.secho(f"==> {name}", bold=True)
-            if lines:
-                click.echo(last_lines(path, lines))
+        heading = _Heading(found)
+        for _, path in found:
+            if lines and (said := last_lines(path, lines)):
+                heading.before(path)
+                click.echo(said)
         if follow and found:
-            _follow(ends)
+            _follow(ends, heading)
 
 
 @command.command(short_help="Only get what is missing, and start nothing.")
+@_servers
 @click.option("--quiet", is_flag=True, help="Say nothing when there is nothing to get.")
 @common
-def prepare(*, quiet: bool, speaker: Speaker, settings: Settings) -> None:
+def prepare(*, servers: tuple[str, ...], quiet: bool, speaker: Speaker, settings: Settings) -> None:
     """Get what the servers need, and start nothing.
 
     \b
@@ -140,7 +164,7 @@ def prepare(*, quiet: bool, speaker: Speaker, settings: Settings) -> None:
 
     del settings
     with _progress() as show:
-        got = lifecycle.prepare(show)
+        got = lifecycle.prepare(show, only=servers)
     if got or not quiet or speaker.as_json:
         line = f"got {', '.join(got)}" if got else "nothing is missing"
         document = {"got": got, "tools": str(tools_directory())}
@@ -173,11 +197,11 @@ def _directory(settings: Settings) -> Path:
     return settings.stack.absolute()
 
 
-def _status_document(directory: Path) -> dict[str, object]:
+def _status_document(directory: Path, only: tuple[str, ...]) -> dict[str, object]:
     from perago.settings import STACK_SETTINGS
     from perago.stack import lifecycle
 
-    servers = lifecycle.status(directory)
+    servers = lifecycle.status(directory, only=only)
     return {
         "ok": all(one.state == "running" for one in servers),
         "settings_file": str(directory / STACK_SETTINGS),
@@ -191,7 +215,7 @@ def _up_layout(document: dict[str, object]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    said = "started" if document["started"] else "it is running already"
+    said = "started" if document["started"] else "all are running already"
     return Group(_status_layout(document), Text(f"{said}; settings: {document['settings_file']}"))
 
 
@@ -219,17 +243,32 @@ def _down_layout(stopped: list[str], *, delete_data: bool) -> RenderableType:
     from rich.text import Text
 
     line = f"stopped {', '.join(stopped)}" if stopped else "nothing was running"
-    kept = "its data is deleted" if delete_data else "its data stays"
+    kept = "their data is deleted" if delete_data else "their data stays"
     return Text(f"{line}; {kept}")
 
 
-def _follow(ends: dict[Path, int]) -> None:
+class _Heading:
+    """Names the server whose lines follow, where there are several and it is another one."""
+
+    def __init__(self, logs: list[tuple[str, Path]]) -> None:
+        self._names = {path: name for name, path in logs}
+        self._last: Path | None = None
+
+    def before(self, path: Path) -> None:
+        if len(self._names) > 1 and path != self._last:
+            click.secho(f"==> {self._names[path]}", bold=True)
+        self._last = path
+
+
+def _follow(ends: dict[Path, int], heading: _Heading) -> None:
     """Show what is added to the files from where they end now."""
     while True:
         for path, end in ends.items():
             with path.open("rb") as source:
                 source.seek(end)
                 added = source.read()
+            if added:
+                heading.before(path)
+                click.echo(added, nl=False)
             ends[path] = end + len(added)
-            click.echo(added, nl=False)
         time.sleep(_SECONDS_BETWEEN_LOOKS)

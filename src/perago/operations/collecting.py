@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from perago.errors import BranchNotFoundError, StoreError
+from perago.errors import BranchNotFoundError, StoreError, UnknownAttemptError
 from perago.flow.recover import collect, leftovers
-from perago.model.attempt import STAGING_PREFIX, began_at, execution_id_of
+from perago.model.attempt import STAGING_PREFIX, began_at, execution_id_of, task_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from perago.flow.recover import Leftover
@@ -27,6 +27,12 @@ SHARED_ORPHAN_SECONDS = 7 * 24 * 3600.0
 """The same where attempts on other machines, whose directories aren't here, use the store too.
 
 They count from the start of their body, so none may take as long."""
+
+ENDED_SECONDS = 3600.0
+"""How long after its task ended an execution may still be at it, on a machine that was away."""
+
+EndOfTask: TypeAlias = "Callable[[str], float | None]"
+"""When a task ended, None while it hasn't; raises UnknownAttemptError for one that isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,15 @@ def collect_leftovers(
     now: float,
     dry_run: bool = False,
     orphan_seconds: float = ORPHAN_SECONDS,
+    end_of_task: EndOfTask | None = None,
 ) -> Collected:
     """Remove attempt directories whose process is gone, and staging branches that are nobody's.
 
-    A branch is nobody's if a dead directory names it, or if its execution began more than
-    ``orphan_seconds`` ago and no directory here belongs to it. Raises StoreError if the
-    repositories can't be listed; trouble with one of them leaves the others to be seen to.
+    A branch is nobody's if a dead directory names it, or if no directory here belongs to it and
+    its task ended long ago or, where that isn't known, its execution began more than
+    ``orphan_seconds`` ago. Raises StoreError if the repositories can't be listed, and
+    OrchestratorError if it can't say what became of a task; trouble with one repository leaves the
+    others to be seen to.
     """
     problems: list[str] = []
     dead = list(leftovers(attempts))
@@ -69,13 +78,29 @@ def collect_leftovers(
         if (repository, name) in named:
             branches.append((repository, name))
         elif execution not in alive:
-            old = now - began_at(execution) > orphan_seconds
-            (branches if old else too_young).append((repository, name))
+            over = _is_over(name, execution, now, orphan_seconds, end_of_task)
+            (branches if over else too_young).append((repository, name))
     if not dry_run:
         dead = [leftover for leftover in dead if _collect(store, leftover, problems)]
         branches = [each for each in branches if _delete(store, *each, problems)]
     paths = tuple(leftover.path for leftover in dead)
     return Collected(paths, tuple(branches), tuple(too_young), tuple(problems))
+
+
+def _is_over(
+    branch: str,
+    execution: str,
+    now: float,
+    orphan_seconds: float,
+    end_of_task: EndOfTask | None,
+) -> bool:
+    """Whether an execution that isn't on this machine can't be going on anywhere else either."""
+    task_id = task_id_of(branch)
+    if end_of_task is not None and task_id is not None:
+        with suppress(UnknownAttemptError):
+            ended_at = end_of_task(task_id)
+            return ended_at is not None and now - ended_at > ENDED_SECONDS
+    return now - began_at(execution) > orphan_seconds
 
 
 def _staging_branches(store: Store, problems: list[str]) -> Iterator[tuple[str, str, str]]:

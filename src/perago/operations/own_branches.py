@@ -54,8 +54,11 @@ class Claim:
 
 
 def own_branches(settings: Settings) -> OwnBranches | None:
-    """This home's; None where every branch is, since nobody else can reach the store."""
-    if settings.store == "embedded":
+    """This home's; None where any branch will do.
+
+    Nobody else can reach an embedded store, and Conductor knows the runs of everybody.
+    """
+    if settings.store == "embedded" or settings.orchestrator == "conductor":
         return None
     directory = settings.home.absolute() / "lakefs-branches"
     return OwnBranches(directory, lakefs_access(settings).endpoint)
