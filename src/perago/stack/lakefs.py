@@ -9,17 +9,17 @@ import string
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from perago.stack.lakefs_build import PROGRAMS, VERSION, build
 from perago.stack.private_files import write_private
-from perago.stack.server import LOOPBACK, Kind, Server, free_port, launch, read_record, stop
+from perago.stack.running import Running
+from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for
 from perago.stack.tools import Tool, ensure, problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.stack.processes import Process
     from perago.stack.tools import Tell
 
 STORAGE_NAMESPACE = "local://repositories"
@@ -167,66 +167,24 @@ def _version_line(program: str) -> list[str]:
     return said.stdout.split()
 
 
-class RunningServer:
-    """One lakeFS that ends with this object: a context manager, for tests."""
-
-    def __init__(self, server: Server, process: Process) -> None:
-        self._server = server
-        self._process = process
-
-    def __repr__(self) -> str:
-        return f"<lakeFS {self.endpoint} pid {self.pid}>"
+class RunningServer(Running):
+    """One lakeFS for a test."""
 
     @property
     def endpoint(self) -> str:
-        return self._server.settings["LAKECTL_SERVER_ENDPOINT_URL"]
+        return self.settings["LAKECTL_SERVER_ENDPOINT_URL"]
 
     @property
     def access_key_id(self) -> str:
-        return self._server.settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
+        return self.settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
 
     @property
     def secret_access_key(self) -> str:
-        return self._server.settings["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
+        return self.settings["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
 
     @property
     def storage_namespace(self) -> str:
-        return self._server.settings["PERAGO_LAKEFS_STORAGE_NAMESPACE"]
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """The environment variables that its clients read."""
-        return self._server.settings
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        return self._server.log
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.is_alive
-
-    def stop(self) -> None:
-        stop(self._server.directory)
-
-    def kill(self) -> None:
-        """End it as a crash would: SIGKILL."""
-        self._process.kill()
-
-    def restart(self) -> None:
-        """The same server again: same address, same data, same credentials."""
-        self.stop()
-        self._process = launch(self._server)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return self.settings["PERAGO_LAKEFS_STORAGE_NAMESPACE"]
 
 
 def start(
@@ -237,8 +195,7 @@ def start(
     ``config`` is merged into its configuration, section by section. Raises RuntimeConfigError if
     the programs can't be had or the server doesn't become healthy.
     """
-    last = read_record(directory)
     server = lakefs_server(
-        directory, port or free_port(last.port if last else None), lambda _line: None, config=config
+        directory, port or port_for(directory), lambda _line: None, config=config
     )
     return RunningServer(server, launch(server))

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Literal
 
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
-from perago.stack import lakefs
+from perago.stack import conductor, lakefs
 from perago.stack.lock import locked
 from perago.stack.private_files import write_private
-from perago.stack.server import LOG, free_port, is_healthy, launch, read_record, stop
+from perago.stack.server import LOG, begin, is_healthy, port_for, read_record, stop
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from perago.stack.server import Kind, Server
+    from perago.stack.server import Kind, Recorded, Server, Starting
     from perago.stack.tools import Tell
 
-KINDS: tuple[Kind, ...] = (lakefs.KIND,)
+KINDS: tuple[Kind, ...] = (lakefs.KIND, conductor.KIND)
 """In the order they are started."""
 
 _CLAIM = ".gitignore"
@@ -53,41 +54,43 @@ class ServerStatus:
     log: Path
 
 
-def prepare(tell: Tell) -> list[str]:
-    """Fetch or build what is missing, for all servers; which of them had something missing."""
-    missing = [kind for kind in KINDS if not kind.is_prepared()]
+def prepare(tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
+    """Fetch or build what is missing, for all servers or the named ones; which had some missing."""
+    missing = [kind for kind in _chosen(only) if not kind.is_prepared()]
     for kind in missing:
         kind.prepare(tell)
     return [kind.name for kind in missing]
 
 
-def up(directory: Path, tell: Tell) -> list[str]:
-    """Make every server run and answer, and write the settings file; the servers it started.
+def up(directory: Path, tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
+    """Make all servers or the named ones run and answer; those it started. Writes the settings.
 
     One that runs and answers is left alone. An interrupt or a failure stops what was started here.
     Raises RuntimeConfigError if a server can't be had or doesn't start, or the directory holds
     something else.
     """
-    prepare(tell)
+    prepare(tell, only=only)
+    chosen = _chosen(only)
     with _alone(directory, tell), ExitStack() as undo:
         _claim(directory)
-        started: list[str] = []
+        starting: list[Starting] = []
         settings: dict[str, str] = {}
         for kind in KINDS:
             place = directory / kind.name
-            server = _kept(kind, place, tell)
-            if server is None:
-                last = read_record(place)
-                server = kind.server(place, free_port(last.port if last else None), tell)
+            server = _kept(kind, place, tell) if kind in chosen else _as_it_is(kind, place, tell)
+            if server is None and kind in chosen:
+                server = kind.server(place, port_for(place), tell)
                 undo.callback(stop, place)
                 tell(f"starting {kind.title} {kind.version} on port {server.port}")
-                launch(server)
-                started.append(kind.name)
-            settings.update(server.settings)
+                starting.append(begin(server))
+            settings.update(server.settings if server else {})
+        for one in starting:
+            tell(f"waiting until {one.server.name} answers")
+            one.until_healthy()
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         write_private(directory / STACK_SETTINGS, _SETTINGS_HEADING + "".join(lines))
         undo.pop_all()
-    return started
+    return [one.server.name for one in starting]
 
 
 def down(directory: Path, tell: Tell, *, delete_data: bool = False) -> list[str]:
@@ -108,8 +111,12 @@ def down(directory: Path, tell: Tell, *, delete_data: bool = False) -> list[str]
     return stopped
 
 
-def status(directory: Path) -> list[ServerStatus]:
-    return [_status(kind, directory / kind.name) for kind in KINDS]
+def status(directory: Path, *, only: Collection[str] | None = None) -> list[ServerStatus]:
+    return [_status(kind, directory / kind.name) for kind in _chosen(only)]
+
+
+def _chosen(only: Collection[str] | None) -> list[Kind]:
+    return [kind for kind in KINDS if only is None or kind.name in only]
 
 
 def _status(kind: Kind, place: Path) -> ServerStatus:
@@ -128,23 +135,33 @@ def _status(kind: Kind, place: Path) -> ServerStatus:
     )
 
 
+def _as_it_is(kind: Kind, place: Path, tell: Tell) -> Server | None:
+    """The server that runs and answers there, if there is one."""
+    record = read_record(place)
+    if record is None or not record.is_running or not is_healthy(record.health_url):
+        return None
+    return kind.server(place, record.port, tell)
+
+
 def _kept(kind: Kind, place: Path, tell: Tell) -> Server | None:
     """The server that runs there; None, with nothing running, if it is of no use any more."""
     record = read_record(place)
     if record is None or not record.is_running:
         return None
-    if record.version == kind.version and _answers_soon(record.health_url):
-        return kind.server(place, record.port, tell)
+    if record.version == kind.version:
+        server = kind.server(place, record.port, tell)
+        if _answers_soon(record, server.patience_seconds):
+            return server
     tell(f"{kind.title} {record.version} doesn't answer, or is another version's: replacing it")
     stop(place)
     return None
 
 
-def _answers_soon(health_url: str) -> bool:
+def _answers_soon(record: Recorded, patience_seconds: float) -> bool:
     """It may have been started a moment ago, by a command that was killed."""
-    deadline = time.monotonic() + _SECONDS_TO_RECOVER
-    while not is_healthy(health_url):
-        if time.monotonic() > deadline:
+    deadline = time.monotonic() + (_SECONDS_TO_RECOVER if record.answered else patience_seconds)
+    while not is_healthy(record.health_url):
+        if not record.is_running or time.monotonic() > deadline:
             return False
         time.sleep(0.1)
     return True

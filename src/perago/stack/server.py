@@ -55,7 +55,7 @@ class Server:
     health_url: str
     files: Mapping[str, str] = field(repr=False)
     settings: Mapping[str, str] = field(repr=False)
-    deaf_to: str
+    deaf_to: str | tuple[str, ...]
     """Variables that begin so would change its configuration, and are kept from it."""
     patience_seconds: float = 60.0
 
@@ -88,6 +88,8 @@ class Recorded:
     health_url: str
     version: str
     process: Process | None
+    answered: bool
+    """Whether it has been healthy: one that hasn't may still be starting."""
 
     @property
     def endpoint(self) -> str:
@@ -99,10 +101,50 @@ class Recorded:
         return self.process is not None and self.process.is_alive
 
 
-def launch(server: Server) -> Process:
-    """Start a server and return when it is healthy; if that fails nothing of it is left running.
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A server that was told to start. Who begins one has to wait for it, or stop it."""
 
-    Raises RuntimeConfigError with the end of its log if it stops or isn't healthy in time.
+    server: Server
+    process: Process | None
+    log_since: int
+
+    def until_healthy(self) -> Process:
+        """Return when it answers; if it doesn't, nothing of it is left running.
+
+        Raises RuntimeConfigError with the end of its log if it stops or isn't healthy in time.
+        """
+        try:
+            process = self._await_health()
+        except BaseException:
+            _abandon(self.server, self.process)
+            raise
+        _record(self.server, process, answered=True)
+        return process
+
+    def _await_health(self) -> Process:
+        server, process = self.server, self.process
+        deadline = time.monotonic() + server.patience_seconds
+        while True:
+            if process is None or not process.is_alive:
+                raise _unwell(server, "stopped while it was starting", self.log_since)
+            if is_healthy(server.health_url) and process.is_alive:
+                return process
+            if time.monotonic() >= deadline:
+                late = f"isn't healthy after {server.patience_seconds:g} s"
+                raise _unwell(server, late, self.log_since)
+            time.sleep(_POLL_SECONDS)
+
+
+def launch(server: Server) -> Process:
+    """Start a server and return when it is healthy. Raises as :meth:`Starting.until_healthy`."""
+    return begin(server).until_healthy()
+
+
+def begin(server: Server) -> Starting:
+    """Start a server and don't wait for it, so that several can start side by side.
+
+    An interrupt leaves nothing of it running.
     """
     server.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, text in server.files.items():
@@ -116,28 +158,16 @@ def launch(server: Server) -> Process:
                 server.command, directory=server.directory, environment=inherited, log=server.log
             )
             _record(server, process)
-        await_health(server, process, log_since=log_before)
     except BaseException:
-        if process is not None:
-            process.kill()
-        _record(server, None)
+        _abandon(server, process)
         raise
-    if process is None:
-        raise AssertionError(server.name)  # it was healthy, so there is one
-    return process
+    return Starting(server, process, log_before)
 
 
-def await_health(server: Server, process: Process | None, *, log_since: int) -> None:
-    """Return once the server answers. Raises RuntimeConfigError as :func:`launch` does."""
-    deadline = time.monotonic() + server.patience_seconds
-    while True:
-        if process is None or not process.is_alive:
-            raise _unwell(server, "stopped while it was starting", log_since)
-        if is_healthy(server.health_url) and process.is_alive:
-            return
-        if time.monotonic() >= deadline:
-            raise _unwell(server, f"isn't healthy after {server.patience_seconds:g} s", log_since)
-        time.sleep(_POLL_SECONDS)
+def _abandon(server: Server, process: Process | None) -> None:
+    if process is not None:
+        process.kill()
+    _record(server, None)
 
 
 def _unwell(server: Server, what: str, log_since: int) -> RuntimeConfigError:
@@ -159,8 +189,8 @@ def stop(directory: Path) -> bool | None:
     return gently
 
 
-def _record(server: Server, process: Process | None) -> None:
-    now = Recorded(server.port, server.health_url, server.version, process)
+def _record(server: Server, process: Process | None, *, answered: bool = False) -> None:
+    now = Recorded(server.port, server.health_url, server.version, process, answered)
     _write(server.directory, now)
 
 
@@ -175,7 +205,13 @@ def read_record(directory: Path) -> Recorded | None:
         process = said["process"] and Process(
             int(said["process"]["pid"]), said["process"]["started"]
         )
-        return Recorded(int(said["port"]), said["health_url"], said["version"], process)
+        return Recorded(
+            int(said["port"]),
+            said["health_url"],
+            said["version"],
+            process,
+            said.get("answered", True),  # a version before this one waited before it noted it
+        )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -226,6 +262,12 @@ def free_port(preferred: int | None = None) -> int:
         f"no free port on {LOOPBACK} between {_PORTS.start} and {_PORTS.stop}",
         fix="end some of the programs that listen there",
     )
+
+
+def port_for(directory: Path) -> int:
+    """The port of the server that was started there last if it is free, else any free one."""
+    last = read_record(directory)
+    return free_port(last.port if last else None)
 
 
 def is_free(port: int) -> bool:

@@ -23,11 +23,15 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A directory of the cache, named by version and platform, and the programs in it."""
+    """A directory of the cache, named by version and platform, and the programs in it.
+
+    ``weighed`` is a pattern of further files in it, too many to read each time: their sizes tell.
+    """
 
     name: str
     version: str
     programs: tuple[str, ...]
+    weighed: str | None = None
 
     @property
     def directory(self) -> Path:
@@ -46,22 +50,31 @@ def tools_directory() -> Path:
 def problem_with(tool: Tool) -> str | None:
     """Why a cached tool can't be used: it isn't there or isn't what was put there; None if it can.
 
-    Every program's bytes are hashed, so that a damaged one is never started.
+    Every program's bytes are hashed, so that a damaged one is never started; weighed files have
+    the size that was noted.
     """
     try:
         manifest = json.loads((tool.directory / _MANIFEST).read_text(encoding="utf-8"))
         expected = {name: manifest["sha256"][name] for name in tool.programs}
+        sizes = dict(manifest["bytes"]) if tool.weighed else {}
     except FileNotFoundError:
         return "it isn't there"
     except (ValueError, KeyError, TypeError, OSError):
         return f"{tool.directory / _MANIFEST} can't be read"
     for name, digest in expected.items():
         try:
-            found = _sha256(tool.directory / name)
+            found = sha256_of(tool.directory / name)
         except OSError as error:
             return f"{tool.directory / name}: {error.strerror}"
         if found != digest:
             return f"{tool.directory / name} isn't what was put there (sha256 {found[:12]}…)"
+    for name, size in sizes.items():
+        try:
+            weight = (tool.directory / name).stat().st_size
+        except OSError as error:
+            return f"{tool.directory / name}: {error.strerror}"
+        if weight != size:
+            return f"{tool.directory / name} isn't what was put there ({weight} of {size} bytes)"
     return None
 
 
@@ -105,14 +118,23 @@ def _make_in_place(tool: Tool, make: Callable[[Path], None]) -> None:
         made = Path(room) / "made"
         made.mkdir()
         make(made)
-        digests = {name: _sha256(made / name) for name in tool.programs}
-        manifest = {"name": tool.name, "version": tool.version, "sha256": digests}
+        manifest = {
+            "name": tool.name,
+            "version": tool.version,
+            "sha256": {name: sha256_of(made / name) for name in tool.programs},
+            "bytes": _sizes(made, tool.weighed) if tool.weighed else {},
+        }
         (made / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         if final.exists():
             final.rename(Path(room) / "damaged")
         made.rename(final)
 
 
-def _sha256(path: Path) -> str:
+def _sizes(directory: Path, pattern: str) -> dict[str, int]:
+    found = sorted(directory.glob(pattern))
+    return {str(path.relative_to(directory)): path.stat().st_size for path in found}
+
+
+def sha256_of(path: Path) -> str:
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

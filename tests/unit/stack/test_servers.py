@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.stack import lifecycle
+from perago.stack import conductor, lifecycle
 from perago.stack.lakefs import Credentials, configuration, merge
 from perago.stack.private_files import last_lines, write_private
 from perago.stack.server import free_port, is_free, is_healthy, read_record, stop
@@ -25,6 +25,13 @@ def test_lakefs_listens_on_loopback_alone_calls_nobody_and_writes_in_its_directo
         config["committed"]["local_cache"]["dir"],
     )
     assert all(path.startswith(f"{tmp_path}/data/") for path in paths)
+
+
+def test_conductor_keeps_its_data_in_one_file_of_its_directory_and_calls_nobody():
+    config = conductor.configuration()
+    assert config["spring.datasource.url"].startswith("jdbc:sqlite:conductor.db?journal_mode=WAL")
+    assert config["conductor.integrations.ai.enabled"] is False
+    assert config["conductor.scheduler.enabled"] is False
 
 
 def test_further_configuration_is_merged_section_by_section(tmp_path):

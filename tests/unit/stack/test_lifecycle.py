@@ -1,0 +1,143 @@
+"""Servers together, with small ones: started side by side, kept or replaced, all or none."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from perago.errors import RuntimeConfigError
+from perago.settings import STACK_SETTINGS
+from perago.stack import lifecycle
+from perago.stack.server import LOOPBACK, Kind, Server, begin, port_for, read_record
+
+# Healthy once FILE is there and it was asked NUMBER times; without a file it stops with a word.
+SMALL_SERVER = """\
+import http.server, os, pathlib, sys
+port, awaited, refusals = int(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+pathlib.Path("started").write_text(" ".join(sorted(os.environ)))
+if awaited.name == "never":
+    sys.exit("out of order")
+
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        global refusals
+        refusals -= 1
+        self.send_response(200 if awaited.exists() and refusals < 0 else 503)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
+"""
+
+
+def small(name, awaited, *, refusals=0, version="1", patience=60.0):
+    """A kind whose server is healthy when the file ``awaited`` is there."""
+
+    def server(directory, port, _tell):
+        arguments = (str(port), str(awaited), str(refusals))
+        return Server(
+            name=name,
+            version=version,
+            directory=directory,
+            command=(sys.executable, "-c", SMALL_SERVER, *arguments),
+            port=port,
+            health_url=f"http://{LOOPBACK}:{port}/",
+            files={},
+            settings={f"{name.upper()}_PORT": str(port)},
+            deaf_to=("SMALL_", "TINY"),
+            patience_seconds=patience,
+        )
+
+    return Kind(name, name, version, lambda _tell: None, lambda: True, server)
+
+
+@pytest.fixture
+def stack(tmp_path, monkeypatch):
+    """A stack's directory, and a way to say which servers it has; none is left running."""
+    directory = tmp_path / "stack"
+
+    def of(*kinds):
+        monkeypatch.setattr(lifecycle, "KINDS", kinds)
+        return directory
+
+    yield of
+    lifecycle.down(directory, print)
+
+
+def settings_in(directory):
+    lines = (directory / STACK_SETTINGS).read_text().splitlines()
+    return [line.split("=")[0] for line in lines if not line.startswith("#")]
+
+
+def states(directory):
+    return {one.name: one.state for one in lifecycle.status(directory)}
+
+
+def test_servers_start_side_by_side(stack, tmp_path):
+    directory = tmp_path / "stack"
+    one = small("one", directory / "two" / "started")
+    two = small("two", directory / "one" / "started")
+    assert lifecycle.up(stack(one, two), print) == ["one", "two"]
+    assert settings_in(directory) == ["ONE_PORT", "TWO_PORT"]
+    assert lifecycle.up(directory, print) == []
+
+
+def test_if_one_cannot_start_none_is_left_and_no_settings(stack, tmp_path):
+    directory = stack(small("one", tmp_path), small("two", Path("never")))
+    with pytest.raises(RuntimeConfigError, match="two 1 stopped while it was starting") as failure:
+        lifecycle.up(directory, print)
+    assert "out of order" in failure.value.message
+    assert states(directory) == {"one": "stopped", "two": "stopped"}
+    assert not (directory / STACK_SETTINGS).exists()
+
+
+def test_one_alone_can_be_started_and_another_later_beside_it(stack, tmp_path):
+    directory = stack(small("one", tmp_path), small("two", tmp_path))
+    assert lifecycle.up(directory, print, only=["one"]) == ["one"]
+    assert settings_in(directory) == ["ONE_PORT"]
+    assert states(directory) == {"one": "running", "two": "stopped"}
+    assert lifecycle.up(directory, print, only=["two"]) == ["two"]
+    assert settings_in(directory) == ["ONE_PORT", "TWO_PORT"]
+    assert lifecycle.down(directory, print) == ["two", "one"]
+
+
+def test_one_that_still_starts_is_waited_for_and_not_replaced(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(lifecycle, "_SECONDS_TO_RECOVER", 0.0)
+    kind = small("one", tmp_path, refusals=20)
+    directory = stack()
+    lifecycle.up(directory, print)  # as the command that was killed had: the directory is ours
+    place = directory / "one"
+    begun = begin(kind.server(place, port_for(place), print))
+    assert lifecycle.up(stack(kind), print) == []
+    assert read_record(place).process == begun.process
+
+
+def test_one_that_answered_before_and_hangs_is_replaced(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(lifecycle, "_SECONDS_TO_RECOVER", 0.0)
+    directory = stack(small("one", tmp_path))
+    lifecycle.up(directory, print)
+    before = read_record(directory / "one")
+    os.kill(before.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr("perago.stack.server._GRACE_SECONDS", 0.1)
+    assert lifecycle.up(directory, print) == ["one"]
+    assert not before.is_running
+
+
+def test_one_of_another_version_is_replaced(stack, tmp_path):
+    directory = stack(small("one", tmp_path))
+    lifecycle.up(directory, print)
+    told = []
+    assert lifecycle.up(stack(small("one", tmp_path, version="2")), told.append) == ["one"]
+    assert "another version" in told[0]
+
+
+def test_variables_that_would_change_a_server_are_kept_from_it(stack, tmp_path, monkeypatch):
+    monkeypatch.setenv("SMALL_PORT", "1")
+    monkeypatch.setenv("TINY", "1")
+    monkeypatch.setenv("LARGE", "1")
+    directory = stack(small("one", tmp_path))
+    lifecycle.up(directory, print)
+    inherited = (directory / "one" / "started").read_text().split()
+    assert "LARGE" in inherited
+    assert not {"SMALL_PORT", "TINY"} & set(inherited)
