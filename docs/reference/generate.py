@@ -114,7 +114,9 @@ def _option_row(option: click.Option) -> str:
     names = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
     metavar = option.make_metavar(click.Context(cli)).replace("|", "\\|")
     value = "" if option.is_flag else f" `{metavar}`"
-    default = f" (default `{option.default}`)" if option.show_default else ""
+    # A default that is computed is told in words.
+    said = option.show_default if isinstance(option.show_default, str) else f"`{option.default}`"
+    default = f" (default {said})" if option.show_default else ""
     return f"| {names}{value} | {_escaped(option.help or '')}{default} |"
 
 
@@ -148,7 +150,7 @@ def settings_page() -> str:
 def errors_page() -> str:
     rows = [
         f"| {'&nbsp;' * 4 * depth}`{kind.__name__}` | `{kind.code}` | "
-        f"{'no retry' if kind.terminal else ''} | {exit_code_of(kind)} | {_first_line(kind)} |"
+        f"{_aftermath(kind)} | {exit_code_of(kind)} | {_first_line(kind)} |"
         for kind, depth in _tree(errors.PeragoError)
     ]
     return _page(
@@ -157,11 +159,19 @@ def errors_page() -> str:
         "in logs, in an attempt's reason and in `--json` output. Every message says what happened "
         "to what; most have a `fix` that says what to do next. *No retry* marks errors that make "
         "an attempt `FAILED_WITH_TERMINAL_ERROR`; any other one makes it `FAILED`, and it is tried "
-        "again as its [controls](declarations.md#retrypolicy) say.",
-        _table(("error", "code", "retry", "exit code", "means"), rows),
+        "again as its [controls](declarations.md#retrypolicy) say. *Silent* ones make it neither: "
+        "[another execution of the same task](../explanation/protocol.md#one-task-two-workers) "
+        "speaks for it.",
+        _table(("error", "code", "attempt", "exit code", "means"), rows),
         "A task body says how it failed with `TaskFailed` and `TaskTerminalError`, both of which "
         "`perago` exports. Anything else it raises is a `TaskBodyError`.",
     )
+
+
+def _aftermath(kind: type[errors.PeragoError]) -> str:
+    if kind.silent:
+        return "silent"
+    return "no retry" if kind.terminal else ""
 
 
 def _tree(

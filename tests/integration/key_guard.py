@@ -75,22 +75,13 @@ def _handler_for(guard):
             elif guard.wants_key and self.headers.get("X-Authorization") not in guard.tokens:
                 self._reply(401, {"status": 401, "message": "EXPIRED_TOKEN"})
             else:
-                self._forward(body)
+                self._send(*_answer_of(guard.target.netloc, self, body))
 
         def _let_in(self, login):
             if login == {"keyId": KEY, "keySecret": SECRET}:
                 self._reply(200, {"token": guard.hand_out()})
             else:  # as careless as can be: it repeats what it was told
                 self._reply(401, {"status": 401, "message": f"not known: {login}"})
-
-        def _forward(self, body):
-            server = http.client.HTTPConnection(guard.target.netloc, timeout=_SECONDS)
-            kept = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-            server.request(self.command, self.path, body=body or None, headers=kept)
-            answer = server.getresponse()
-            content = answer.read()
-            self._send(answer.status, answer.getheader("Content-Type") or "", content)
-            server.close()
 
         def _reply(self, status, document):
             self._send(status, "application/json", json.dumps(document).encode())
@@ -108,3 +99,17 @@ def _handler_for(guard):
             """Say nothing."""
 
     return Handler
+
+
+def _answer_of(netloc, request, body):
+    """The server's status, type and content; that of a gateway if it doesn't answer."""
+    server = http.client.HTTPConnection(netloc, timeout=_SECONDS)
+    kept = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
+    try:
+        server.request(request.command, request.path, body=body or None, headers=kept)
+        answer = server.getresponse()
+        return answer.status, answer.getheader("Content-Type") or "", answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        return 502, "text/plain", str(error).encode()
+    finally:
+        server.close()

@@ -9,6 +9,7 @@ import trustme
 from conductor_bench import ConductorBench
 from key_guard import KEY, SECRET, KeyGuard
 
+from perago.adapters.conductor import adapter
 from perago.adapters.conductor.access import ConductorAccess, Timeouts
 from perago.adapters.conductor.adapter import ConductorOrchestrator
 from perago.errors import (
@@ -304,10 +305,25 @@ def test_a_heartbeat_that_can_not_be_read_back_did_not_succeed(wire, through, co
     assert through.heartbeat(delivery)
 
 
+def test_a_heartbeat_waits_less_long_for_an_answer_than_anything_else(
+    wire, connect, conductor_bench, monkeypatch
+):
+    monkeypatch.setattr(adapter, "HEARTBEAT_ANSWER_SECONDS", 0.2)
+    orchestrator = connect(f"{wire.endpoint}/api")
+    first = step("first")
+    conductor_bench.start(first, workspace=workspace())
+    delivery = take(conductor_bench, first, worker_id="w")
+    wire.on(delay(1.5), method="POST", path="/api/tasks$", times=None)
+    with pytest.raises(OrchestratorUnavailableError, match="extending the lease"):
+        orchestrator.heartbeat(delivery)
+    assert orchestrator.report(delivery, completed()).accepted
+
+
 # --- a server that dies ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # the server is started twice
 def test_an_attempt_outlives_a_server_that_was_killed_and_came_back(mortal_conductor):
     bench = ConductorBench(mortal_conductor.address)
     first = step("first", response_seconds=600)

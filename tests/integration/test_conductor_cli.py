@@ -472,15 +472,16 @@ def test_doctor_sees_two_workflows_on_one_branch(perago, bench, repository, foll
 
 
 @pytest.fixture
-def wrong_addresses(conductor_server, lakefs_server):
-    return {
+def misdirect(servers, conductor_server, lakefs_server, monkeypatch):
+    """Have commands look for Conductor in a wrong place."""
+    addresses = {
         "nothing is there": "http://127.0.0.1:9/api",
         "without the path": conductor_server.removesuffix("/api"),
         "lakeFS": f"{lakefs_server.endpoint}/api",
     }
+    return lambda wrong: monkeypatch.setenv("CONDUCTOR_SERVER_URL", addresses[wrong])
 
 
-@pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
     ("wrong", "check", "fix"),
     [
@@ -489,8 +490,8 @@ def wrong_addresses(conductor_server, lakefs_server):
         ("lakeFS", "Conductor address", "it ends with /api"),
     ],
 )
-def test_doctor_tells_wrong_addresses_apart(perago, wrong_addresses, wrong, check, fix):
-    os.environ["CONDUCTOR_SERVER_URL"] = wrong_addresses[wrong]  # which `servers` puts back
+def test_doctor_tells_wrong_addresses_apart(perago, misdirect, wrong, check, fix):
+    misdirect(wrong)
     answer = perago("doctor", *ON, "--json")
     failed = [one for one in answer.json["checks"] if one["verdict"] == "fail"]
     assert (answer.code, [one["name"] for one in failed]) == (1, [check])

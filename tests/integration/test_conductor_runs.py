@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conductor_bench import ConductorBench
 
-from perago.adapters.conductor import runs as conductor_runs
+from perago.adapters.conductor import starting
 from perago.errors import (
     BranchBusyError,
     DefinitionDiffersError,
@@ -147,7 +147,7 @@ def test_a_start_whose_answer_is_lost_is_found_and_not_repeated(wire, shaky, use
 
 
 def test_a_start_that_never_arrived_is_told_as_unknown(wire, shaky, monkeypatch):
-    monkeypatch.setattr(conductor_runs, "PAUSES_AFTER_A_LOST_START", (0.0, 0.1))
+    monkeypatch.setattr(starting, "PAUSES_AFTER_A_LOST_START", (0.0, 0.1))
     plan, place = shaky.registered(step("first")), workspace()
     wire.on(method="POST", path="/api/workflow$", fault=drop_request)
     with pytest.raises(OrchestratorUnavailableError, match="no telling whether it was started"):

@@ -46,35 +46,36 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     conductor or stack the pipeline is registered and runs there, on a worker of the demo's own.
     """
     tell(f"{click.style('Perago demo', bold=True)}  {_programme(rows, crash=not no_crash)}")
-    with ExitStack() as until_it_ran:
-        with meanwhile(STARTING):
-            from perago.cli.demo_worker import working
-            from perago.cli.opening import for_this_command
-            from perago.cli.register import see_to_definitions
-            from perago.cli.run_end import as_json, exit_code
-            from perago.cli.watched import watch_to_its_end
-            from perago.declare.loading import load_pipeline
-            from perago.model.run import RunStatus
-            from perago.operations.own_branches import own_branches
-            from perago.operations.starting import StartingPoint, start_run
-            from perago.ports.runs import SharedRuns
-            from perago.wiring import open_runs, open_store
+    with meanwhile(STARTING):
+        from perago.cli.demo_worker import working
+        from perago.cli.opening import for_this_command
+        from perago.cli.register import see_to_definitions
+        from perago.cli.run_end import as_json, exit_code
+        from perago.cli.watched import watch_to_its_end
+        from perago.declare.loading import load_pipeline
+        from perago.model.run import RunStatus
+        from perago.operations.own_branches import own_branches
+        from perago.operations.starting import StartingPoint, start_run
+        from perago.ports.runs import SharedRuns
+        from perago.wiring import open_runs, open_store
 
-            store = for_this_command(open_store(settings))
-            runs = for_this_command(open_runs(settings))
-            repository = _unused_name(store)
-            settings = settings if no_crash else _with_crash(settings, repository)
-            pipeline = load_pipeline(_PIPELINE)
-            plan = pipeline.plan({"ingest": {"rows": rows}})
-            own = own_branches(settings)
-            if settings.store == "lakefs":
-                _make_repository(store, repository, own)
-            if isinstance(runs, SharedRuns):
+        store = for_this_command(open_store(settings))
+        runs = for_this_command(open_runs(settings))
+        repository = _unused_name(store)
+        settings = settings if no_crash else _with_crash(settings, repository)
+        pipeline = load_pipeline(_PIPELINE)
+        plan = pipeline.plan({"ingest": {"rows": rows}})
+        own = own_branches(settings)
+        if settings.store == "lakefs":
+            _make_repository(store, repository, own)
+    with ExitStack() as until_it_ran:
+        if isinstance(runs, SharedRuns):
+            with meanwhile("registering the pipeline, starting a worker"):
                 see_to_definitions(settings, pipeline, push=True)
                 until_it_ran.enter_context(working(settings, plan, runs))
-            # A repository of that name may have been here before, with runs of its own.
-            point = StartingPoint(repository, from_head=True)
-            run_id = start_run(runs, store, plan, point, own=own)
+        # A repository of that name may have been here before, with runs of its own.
+        point = StartingPoint(repository, from_head=True)
+        run_id = start_run(runs, store, plan, point, own=own)
         record = watch_to_its_end(settings, runs, run_id, in_words=True)
         if record.status is RunStatus.RUNNING:  # left alone it would wait for a worker for ever
             runs.cancel(run_id, "the demo was interrupted")

@@ -151,7 +151,7 @@ def _layout(done: dict[str, object], also: str) -> RenderableType:
     directories, branches = _listed(done["directories"]), _listed(done["staging_branches"])
     young = _listed(done["too_young"])
     verb = "would remove" if done["dry_run"] else "removed"
-    spared = [f"left alone, too young to be certainly nobody's: {name}" for name in young]
+    spared = [f"left alone, may be somebody's elsewhere: {name}" for name in young]
     summary = (
         f"{verb} {count(len(directories), 'attempt directory')}, "
         f"{count(len(branches), 'staging branch')}, {also}"

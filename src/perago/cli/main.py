@@ -17,7 +17,7 @@ COMMANDS = {
         "The whole thing on this machine, a crash and its recovery included.",
     ),
     "init": ("perago.cli.init", "Make a new project with a task, a pipeline and a test."),
-    "check": ("perago.cli.check", "Validate task modules and pipelines."),
+    "check": ("perago.cli.check", "Validate task modules, pipelines and workflows."),
     "run": ("perago.cli.run", "Run a pipeline, or resume one."),
     "start": ("perago.cli.start", "Serve Conductor with the tasks of some modules."),
     "runs": ("perago.cli.runs", "List runs, or inspect one with its attempts and logs."),

@@ -198,7 +198,10 @@ def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 def _resumable(runs: Runs, run: str, target: str | None) -> str:
     from perago.errors import RunNotFoundError
+    from perago.ports.runs import SharedRuns
 
+    if not run and target is None and isinstance(runs, SharedRuns):
+        raise click.UsageError("Others have runs there, too: name the RUN, or its TARGET.")
     found = runs.find(run) if run else runs.resumable(target)
     if found is None:
         raise RunNotFoundError(

@@ -56,6 +56,7 @@ def follow(
         try:
             seen = runs.get(record.id)
             if now() >= roll_call_at:
+                _have_lost_leases_noticed(runs, seen)
                 unattended = unattended_tasks(runs, waiting_tasks(seen, now()), now())
                 roll_call_at = now() + _SECONDS_BETWEEN_ROLL_CALLS
             changed, record = seen.attempts != record.attempts, seen
@@ -66,6 +67,12 @@ def follow(
             return
         seconds = _FIRST_PAUSE_SECONDS if changed else min(seconds * 1.2, _LONGEST_PAUSE_SECONDS)
         pause(seconds)
+
+
+def _have_lost_leases_noticed(runs: SharedRuns, record: RunRecord) -> None:
+    """An orchestrator may look at a workflow only now and then; who follows it wants it to know."""
+    if any(a.status is TaskStatus.IN_PROGRESS for a in record.attempts):
+        runs.look_again(record.id)
 
 
 def waiting_tasks(record: RunRecord, now: float) -> list[str]:

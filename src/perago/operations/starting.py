@@ -94,5 +94,6 @@ def _assert_accounted_for(last: RunRecord, point: StartingPoint, head: Commit) -
     raise PublishFenceError(
         f"run {last.id} ended {last.status} at {last.output_ref}, and {point.branch!r} is at "
         f"{head.id}: something it doesn't account for was published there",
-        fix="look at `perago history`, then start with --from-head to go on from there",
+        fix="look at `perago history`, then go on from there: start with --from-head, or as that "
+        f"run was started with `perago recover {last.id}`",
     )

@@ -80,6 +80,10 @@ class SharedRuns(Runs, Protocol):
         """
         ...
 
+    def look_again(self, run_id: str) -> None:
+        """Have it noticed now, and not minutes later, if the lease of an attempt has run out."""
+        ...
+
     def last_polls(self, task_names: Sequence[str]) -> Mapping[str, tuple[str, float]]:
         """Who asked for each task last, and when; without those that nobody ever asked for."""
         ...

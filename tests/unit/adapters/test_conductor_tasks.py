@@ -113,6 +113,14 @@ def test_times_are_seconds_and_one_that_has_not_come_is_none():
 # --- whether it is still the latest ---------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [("SCHEDULED", None), ("IN_PROGRESS", None), ("FAILED", "why"), ("TIMED_OUT", "why")],
+)
+def test_a_retry_doesnt_have_the_reason_of_what_it_retries(status, reason):
+    assert record_of(task(status=status, reasonForIncompletion="why")).reason == reason
+
+
 def test_an_attempt_with_nothing_after_it_is_the_latest():
     assert snapshot_of(TASK, [TASK]).is_latest
 

@@ -4,7 +4,12 @@ import pytest
 from pydantic import BaseModel
 
 from perago import pipeline, task
-from perago.adapters.conductor.workflows import run_of, start_mark_of, workflow_input
+from perago.adapters.conductor.workflows import (
+    input_again,
+    run_of,
+    start_mark_of,
+    workflow_input,
+)
 from perago.declare.definitions import task_definition, workflow_definition
 from perago.errors import DefinitionDiffersError, OrchestratorError, RunError
 from perago.model.controls import TaskControls
@@ -28,12 +33,12 @@ class RankParams(BaseModel):
     by: str = "plays"
 
 
-@task(name="songs.count", owner_email="a@example.com")
+@task(name="albums.count", owner_email="a@example.com")
 def count(params: CountParams) -> CountResult:
     return CountResult(songs=params.year)
 
 
-@task(name="songs.rank", owner_email="a@example.com")
+@task(name="albums.rank", owner_email="a@example.com")
 def rank(params: RankParams) -> CountResult:
     return CountResult(songs=params.songs)
 
@@ -69,14 +74,14 @@ def workflow(**changed):
 
 def test_the_input_has_all_params_for_conductor_fills_in_none_of_a_part():
     # a step that takes a result is handed each field by name, and one left out would be null
-    assert started()["params"] == {"songs_count": {"limit": 5}, "songs_rank": {"by": "plays"}}
+    assert started()["params"] == {"albums_count": {"limit": 5}, "albums_rank": {"by": "plays"}}
 
 
 def test_what_is_given_to_a_run_stands_in_its_input():
     given = started({"count": {"year": 1980}, "rank": {"by": "likes"}})
     assert given["params"] == {
-        "songs_count": {"limit": 5, "year": 1980},
-        "songs_rank": {"by": "likes"},
+        "albums_count": {"limit": 5, "year": 1980},
+        "albums_rank": {"by": "likes"},
     }
 
 
@@ -96,7 +101,7 @@ def test_a_result_field_that_is_given_a_value_is_refused_for_nobody_would_hear_o
     [
         DEFINITION["tasks"][:1],
         DEFINITION["tasks"][::-1],
-        [{**DEFINITION["tasks"][0], "name": "songs.other"}, DEFINITION["tasks"][1]],
+        [{**DEFINITION["tasks"][0], "name": "albums.other"}, DEFINITION["tasks"][1]],
         [DEFINITION["tasks"][0], {**DEFINITION["tasks"][1], "inputParameters": {}}],
     ],
 )
@@ -113,15 +118,25 @@ def test_a_run_tells_its_plan_as_far_as_conductor_knows_it():
     run = run_of(workflow())
     assert (run.plan.name, run.plan.target) == ("songs", songs.target)
     first, second = run.plan.steps
-    assert (first.reference, first.task_name, first.module) == ("songs_count", "songs.count", "")
+    assert (first.reference, first.task_name, first.module) == ("albums_count", "albums.count", "")
     assert first.params == {"limit": 5}
-    assert second.params == {"by": "plays", "songs": ResultField("songs_count", ("songs",))}
+    assert second.params == {"by": "plays", "songs": ResultField("albums_count", ("songs",))}
     assert first.controls == TaskControls()
 
 
 def test_a_run_that_was_read_can_be_started_again_as_it_was():
     again = workflow_input(run_of(workflow()).plan, PLACE, DEFINITION, mark="m-1")
     assert again == started()
+
+
+def test_another_run_like_one_has_its_whole_input_but_where_it_starts():
+    old = workflow(input={**started(), "note": "of somebody else's"})
+    elsewhere = PLACE.model_copy(update={"ref": "b" * 64})
+    again = input_again(old, elsewhere, mark="m-2")
+    assert again["workspace"]["ref"] == "b" * 64
+    assert start_mark_of({"input": again}) == "m-2"
+    kept = {name: again[name] for name in ("params", "note")}
+    assert kept == {"params": started()["params"], "note": "of somebody else's"}
 
 
 def test_times_and_state_are_ours():

@@ -43,6 +43,9 @@ class Elsewhere(EmbeddedQueue):
             raise OrchestratorUnavailableError("nobody answers at http://conductor.example")
         return super().get(run_id)
 
+    def look_again(self, run_id):
+        self.looked_at = [*getattr(self, "looked_at", []), run_id]
+
     def last_polls(self, task_names):
         return {name: self.polls[name] for name in task_names if name in self.polls}
 
@@ -212,3 +215,17 @@ def test_an_attempt_that_was_handed_to_another_worker_starts_again(told, runs):
     assert runs.give_back(delivery)
     runs.poll(["first"], worker_id="worker-2")
     assert told() == [(Turn.STARTED, "first", 0)]
+
+
+def test_while_an_attempt_runs_its_lease_is_looked_at_now_and_then(seen_while, runs, run, clock):
+    def start():
+        runs.poll(["first"], worker_id="worker-1")
+
+    def wait():
+        clock.advance(6)
+
+    def cancel():
+        runs.cancel(run, "enough")
+
+    seen_while(wait, start, wait, wait, cancel)
+    assert runs.looked_at == [run, run]

@@ -177,6 +177,7 @@ def test_a_task_known_to_have_a_workspace_must_be_given_one():
         task("a", FIRST), task("b"), effects={"b": Effect.WRITES, "a": Effect.WRITES}
     ).problems
     assert (problem.task, problem.takes, problem.should_take) == ("b", "no workspace", of("a"))
+    assert problem.message == "b takes no workspace"
 
 
 def test_people_and_tasks_of_other_kinds_write_what_they_are_given():
@@ -235,6 +236,12 @@ def test_a_writer_may_not_start_from_a_commit_the_definition_names():
 def test_a_workspace_without_a_branch_is_none():
     found = problems(task("a", {"repository": "songs", "ref": "${workflow.input.ref}"}))
     assert "it lacks branch" in found["a"]
+
+
+@pytest.mark.parametrize("workspace", ["main", at("main", {"id": "4f2a"}), at({}, "4f2a"), [1], 7])
+def test_what_is_no_workspace_is_said_to_be_none(workspace):
+    (message,) = problems(task("a", workspace)).values()
+    assert "is no workspace" in message or "nothing shows" in message
 
 
 def test_starting_one_branch_from_another_ones_commit_is_a_doubt():
@@ -459,7 +466,7 @@ def test_old_style_decisions_are_choices_too():
 def test_too_many_paths_are_refused_rather_than_guessed():
     choices = [
         switch(f"choose{n}", full=[task(f"t{n}", at(f"b{n}", "${workflow.input.ref}"))])
-        for n in range(12)
+        for n in range(9)
     ]
     with pytest.raises(UnsafeWorkflowError, match="too many to follow"):
         check(*choices)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from perago.model.attempt import Attempt, AttemptSnapshot, Delivery
     from perago.model.outcome import TaskReport
 
+HEARTBEAT_ANSWER_SECONDS: Final = 5.0
+"""For each of a heartbeat's two requests: who is about to report waits for one under way."""
+
 _ALL_TASKS: Final = 100_000
 _TASK_ID = re.compile(r"[\w.:-]{1,255}")
 
@@ -90,19 +93,25 @@ class ConductorOrchestrator:
 
     def reload(self, attempt: Attempt) -> AttemptSnapshot:
         """What this attempt is now. Raises UnknownAttemptError."""
+        return self._snapshot(attempt)
+
+    def _snapshot(self, attempt: Attempt, *, within: float | None = None) -> AttemptSnapshot:
         # Tasks are listed in the order of their seq, which counts from 1: this asks for the attempt
         # itself and whatever was scheduled after it, most often nothing.
         for start in (max(attempt.seq - 1, 0), 0):
-            tasks = self._workflow_tasks(attempt.workflow_instance_id, start)
+            tasks = self._workflow_tasks(attempt.workflow_instance_id, start, within)
             mine = next((raw for raw in tasks if raw.get("taskId") == attempt.task_id), None)
             if mine is not None:
                 return snapshot_of(mine, tasks)
         raise _unknown(attempt.task_id)
 
-    def _workflow_tasks(self, workflow_id: str, start: int) -> list[Mapping[str, Any]]:
+    def _workflow_tasks(
+        self, workflow_id: str, start: int, within: float | None
+    ) -> list[Mapping[str, Any]]:
         found = self._api.find(
             below("workflow", workflow_id, "tasks", start=start, count=_ALL_TASKS),
             doing=f"reading the tasks of workflow {workflow_id}",
+            within=within,
         )
         if found is None:
             return []
@@ -117,8 +126,8 @@ class ConductorOrchestrator:
     def heartbeat(self, delivery: Delivery) -> bool:
         """Extend the lease; False if the attempt isn't in progress, or was delivered again."""
         update = update_of(delivery, status=TaskStatus.IN_PROGRESS.value, extendLease=True)
-        self._update(delivery, update, "extending the lease of")
-        return self._is_held(delivery)
+        self._update(delivery, update, "extending the lease of", within=HEARTBEAT_ANSWER_SECONDS)
+        return self._is_held(delivery, within=HEARTBEAT_ANSWER_SECONDS)
 
     def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
         """Hand in the attempt's end and read back what became of it.
@@ -151,21 +160,29 @@ class ConductorOrchestrator:
         """The active workflows on this branch. One that waits for its sub-workflow isn't one."""
         return [found.id for found in innermost(self._branches.writers(repository, branch))]
 
-    def _is_held(self, delivery: Delivery) -> bool:
-        now = self.reload(delivery.attempt)
+    def _is_held(self, delivery: Delivery, *, within: float | None = None) -> bool:
+        now = self._snapshot(delivery.attempt, within=within)
         return (
             now.status is TaskStatus.IN_PROGRESS
             and now.poll_count == delivery.poll_count
             and now.is_latest
         )
 
-    def _update(self, delivery: Delivery, update: dict[str, object], doing: str) -> None:
+    def _update(
+        self,
+        delivery: Delivery,
+        update: dict[str, object],
+        doing: str,
+        *,
+        within: float | None = None,
+    ) -> None:
         self._api.send(
             "POST",
             below("tasks"),
             update,
             doing=f"{doing} task {delivery.attempt.task_id}",
             absent=UnknownAttemptError,
+            within=within,
         )
 
     def _task(self, task_id: str) -> Mapping[str, Any]:

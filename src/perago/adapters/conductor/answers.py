@@ -33,7 +33,8 @@ class Request:
     """One request below the API's address; ``doing`` is what it is for, in an error's words.
 
     ``absent`` is what Conductor's own "there is no such thing" is told as. One that is
-    ``repeatable`` does no harm if it arrives twice.
+    ``repeatable`` does no harm if it arrives twice. An answer that isn't there ``within`` so many
+    seconds isn't waited for; without, as long as for any.
     """
 
     doing: str
@@ -42,6 +43,7 @@ class Request:
     body: bytes | None = None
     absent: type[OrchestratorError] = OrchestratorRefusedError
     repeatable: bool = False
+    within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class Answer:
     content_type: str
     body: bytes
     date: str = ""
+
+    @property
+    def is_not_now(self) -> bool:
+        """Whether asking again may help: no telling what became of the request."""
+        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in _NOT_NOW
 
     @property
     def is_page(self) -> bool:
@@ -98,7 +105,7 @@ def decoded(answer: Answer, request: Request, address: str) -> Any:
 def problem_with(answer: Answer, request: Request, address: str) -> OrchestratorError | None:
     """The error that an answer stands for; None if the request was granted."""
     status = answer.status
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _NOT_NOW:
+    if answer.is_not_now:
         return OrchestratorUnavailableError(
             f"{request.doing}: Conductor at {address} answered {status}: {message_of(answer.body)}",
             fix="see whether it is well, then try again",

@@ -48,9 +48,9 @@ class Api:
         request = Request(doing, path, absent=absent, repeatable=repeatable)
         return decoded(self._granted(request), request, self._access.address)
 
-    def find(self, path: str, *, doing: str) -> Any:
+    def find(self, path: str, *, doing: str, within: float | None = None) -> Any:
         """Get JSON; None if Conductor says that there is no such thing."""
-        request = Request(doing, path, repeatable=True)
+        request = Request(doing, path, repeatable=True, within=within)
         answer = self._answered(request)
         if answer.is_absence:
             return None
@@ -68,10 +68,11 @@ class Api:
         *,
         doing: str,
         absent: type[OrchestratorError] = OrchestratorRefusedError,
+        within: float | None = None,
     ) -> str:
         """Have something changed, asking once; what Conductor says to it, as text."""
         content = None if body is None else encoded(body)
-        answer = self._granted(Request(doing, path, method, content, absent))
+        answer = self._granted(Request(doing, path, method, content, absent, within=within))
         return answer.body.decode(errors="replace").strip()
 
     def _granted(self, request: Request) -> Answer:
@@ -108,7 +109,7 @@ class Api:
         login = {"keyId": self._access.key, "keySecret": self._access.secret}
         request = Request("getting a token", below("token"), "POST", encoded(login))
         answer = self._connections.exchange(request, _HEADERS)
-        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if answer.is_not_now:
             raise OrchestratorUnavailableError(
                 f"getting a token: Conductor at {self._access.address} answered {answer.status}",
                 fix="see whether it is well, then try again",

@@ -62,6 +62,7 @@ class Connections:
     ) -> Answer:
         """One exchange; the connection is kept for the next one if it is still good."""
         try:
+            connection.sock.settimeout(request.within or self._access.timeouts.answer)
             connection.request(
                 request.method, f"{self._path}{request.path}", body=request.body, headers=headers
             )
@@ -87,18 +88,15 @@ class Connections:
             connection.close()
 
     def _opened(self) -> http.client.HTTPConnection:
-        timeouts = self._access.timeouts
+        seconds = self._access.timeouts.connect
         if self._is_tls:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeouts.connect, context=self._tls_context()
+                self._host, self._port, timeout=seconds, context=self._tls_context()
             )
         else:
-            connection = http.client.HTTPConnection(
-                self._host, self._port, timeout=timeouts.connect
-            )
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         try:
             connection.connect()
-            connection.sock.settimeout(timeouts.answer)
         except BaseException:
             connection.close()
             raise

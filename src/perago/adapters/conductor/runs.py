@@ -1,45 +1,29 @@
-"""Workflows on Conductor as pipeline runs: starting them, looking at them, and ending them."""
+"""Workflows on Conductor as pipeline runs: looking at them, and what a person does to them."""
 
 from __future__ import annotations
 
-import time
-import uuid
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perago.adapters.conductor.adapter import ConductorOrchestrator
 from perago.adapters.conductor.answers import below
-from perago.adapters.conductor.definitions import workflow_definition
 from perago.adapters.conductor.fields import documents, optional, required, seconds
 from perago.adapters.conductor.search import correlation_of, search, status_in
+from perago.adapters.conductor.starting import WorkflowStarts
 from perago.adapters.conductor.tasks import record_of
-from perago.adapters.conductor.workflows import (
-    input_again,
-    run_of,
-    start_mark_of,
-    workflow_input,
-)
+from perago.adapters.conductor.workflows import run_of
 from perago.errors import (
-    BranchBusyError,
-    DefinitionDiffersError,
-    OrchestratorError,
     OrchestratorUnavailableError,
     RunError,
     RunNotFoundError,
     UnknownAttemptError,
 )
 from perago.model.attempt import TaskStatus
-from perago.model.run import RunStatus, assert_active, assert_runnable
+from perago.model.run import RunStatus, assert_active
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from perago.adapters.conductor.search import Hit
-    from perago.model.run import RunPlan, RunRecord
-    from perago.model.workspace import WorkspaceRef
-
-PAUSES_AFTER_A_LOST_START = (0.0, 0.5, 1.0, 2.0)
-"""Seconds before each look for a workflow that may or may not have been started."""
+    from perago.model.run import RunRecord
 
 _UNFINISHED = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILED, RunStatus.TIMED_OUT)
 _FEW = 20
@@ -47,114 +31,12 @@ _MANY = 200
 _WHOLE_ID = 36
 
 
-class ConductorRuns(ConductorOrchestrator):
+class ConductorRuns(WorkflowStarts):
     """A :class:`~perago.ports.runs.SharedRuns`. A run is a workflow; its id is Conductor's.
 
     What people and other programs started is shown too. ``runs``, ``find``, ``last_on`` and
     ``resumable`` go by Conductor's index, which may lag behind a moment.
     """
-
-    # --- starting ---------------------------------------------------------------------------------
-
-    def start(
-        self,
-        plan: RunPlan,
-        workspace: WorkspaceRef | None,
-        *,
-        run_id: str | None = None,
-        version: int | None = None,
-    ) -> str:
-        """Start the registered workflow of that name, of ``version`` or its latest; its id.
-
-        ``run_id`` marks this start: another one with the same mark is the same run, which is how
-        one whose answer got lost is repeated. Raises BranchBusyError, naming the first active
-        workflow on the branch, DefinitionDiffersError if what is registered isn't the plan, and
-        RunError for a plan that can't be run.
-        """
-        assert_runnable(plan, workspace)
-        mark = run_id or str(uuid.uuid4())
-        definition = workflow_definition(self._api, plan.name, version)
-        if definition is None:
-            raise DefinitionDiffersError(
-                f"workflow {plan.name!r} isn't registered", fix="`perago register` it"
-            )
-        order = {
-            "name": plan.name,
-            "version": required(definition, "version", int, "a workflow definition"),
-            "correlationId": _correlation(workspace, mark),
-            "input": workflow_input(plan, workspace, definition, mark=mark),
-        }
-        if run_id and (known := self._started_with(plan.name, workspace, mark)):
-            return known
-        return self._started(order, workspace, mark)
-
-    def start_again(self, run_id: str, workspace: WorkspaceRef | None) -> str:
-        """Start a workflow as that one was: of its name, version and input, but at ``workspace``.
-
-        Raises RunNotFoundError, BranchBusyError.
-        """
-        workflow = self._workflow(run_id)
-        mark, what = str(uuid.uuid4()), "a workflow"
-        order = {
-            "name": required(workflow, "workflowName", str, what),
-            "version": required(workflow, "workflowVersion", int, what),
-            "correlationId": _correlation(workspace, mark),
-            "input": input_again(workflow, workspace, mark=mark),
-        }
-        return self._started(order, workspace, mark)
-
-    def _started(
-        self, order: Mapping[str, object], workspace: WorkspaceRef | None, mark: str
-    ) -> str:
-        name = str(order["name"])
-        self._refuse_busy(workspace)
-        try:
-            started = self._api.send(
-                "POST", below("workflow"), order, doing=f"starting workflow {name!r}"
-            )
-        except OrchestratorUnavailableError as lost:
-            started = self._found_after_all(name, workspace, mark, lost)
-        self._give_way(started, workspace)
-        return started
-
-    def _found_after_all(
-        self, name: str, workspace: WorkspaceRef | None, mark: str, lost: OrchestratorError
-    ) -> str:
-        """The workflow of a start that wasn't answered; it is never sent again by itself."""
-        for pause in PAUSES_AFTER_A_LOST_START:
-            time.sleep(pause)
-            with suppress(OrchestratorUnavailableError):
-                if started := self._started_with(name, workspace, mark):
-                    return started
-        raise OrchestratorUnavailableError(
-            f"{lost.message}; no telling whether it was started",
-            fix="see in `perago runs` whether it was, and if not start it again",
-        ) from lost
-
-    def _started_with(self, name: str, workspace: WorkspaceRef | None, mark: str) -> str | None:
-        for hit in self._correlated(_correlation(workspace, mark), _FEW):
-            is_possible = hit.name == name and (mark in hit.input or not hit.has_whole_input)
-            if is_possible and start_mark_of(self._find_workflow(hit.id)) == mark:
-                return hit.id
-        return None
-
-    def _refuse_busy(self, workspace: WorkspaceRef | None) -> None:
-        if workspace is None:
-            return
-        holders = self._branches.active_on(workspace.repository, workspace.branch)
-        if holders:
-            raise _busy(workspace, holders[0])
-
-    def _give_way(self, started: str, workspace: WorkspaceRef | None) -> None:
-        """Of two that were started on a branch at one moment, the later one ends itself."""
-        if workspace is None:
-            return
-        holders = self._branches.active_on(workspace.repository, workspace.branch)
-        mine = next((holder for holder in holders if holder.id == started), None)
-        before = [one for one in holders if mine and one.age_order < mine.age_order]
-        if before:
-            self._terminate(started, f"workflow {before[0].id} was started on the branch before")
-            raise _busy(workspace, before[0])
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -280,6 +162,11 @@ class ConductorRuns(ConductorOrchestrator):
 
     # --- what the workers elsewhere do ------------------------------------------------------------
 
+    def look_again(self, run_id: str) -> None:
+        """Have Conductor evaluate the workflow now; by itself it may take a minute or two."""
+        path = below("workflow", "decide", run_id)
+        self._api.send("PUT", path, doing=f"having run {run_id} looked at")
+
     def last_polls(self, task_names: Sequence[str]) -> dict[str, tuple[str, float]]:
         """Who asked for each task last, and when; without those that nobody ever asked for."""
         what, found = "a poll", {}
@@ -313,19 +200,7 @@ class ConductorRuns(ConductorOrchestrator):
         """When that attempt ended; None while it hasn't. Raises UnknownAttemptError."""
         return record_of(self._task(task_id)).ended_at
 
-    # --- the ways there ---------------------------------------------------------------------------
-
-    def _workflow(self, run_id: str, *, with_tasks: bool = False) -> Any:
-        found = self._find_workflow(run_id, with_tasks=with_tasks)
-        if found is None:
-            raise RunNotFoundError(
-                f"there is no workflow {run_id!r}", fix="`perago runs` lists those there are"
-            )
-        return found
-
-    def _find_workflow(self, workflow_id: str, *, with_tasks: bool = False) -> Any:
-        path = below("workflow", workflow_id, includeTasks=str(with_tasks).lower())
-        return self._api.find(path, doing=f"reading workflow {workflow_id}")
+    # --- from the index to the workflows ----------------------------------------------------------
 
     def _records(self, hits: Iterable[Hit]) -> Iterator[RunRecord]:
         """What the index lists, from the workflows themselves; what is gone by now is left out."""
@@ -333,15 +208,6 @@ class ConductorRuns(ConductorOrchestrator):
             found = self._find_workflow(hit.id, with_tasks=True)
             if found is not None:
                 yield run_of(found)
-
-    def _correlated(self, correlation: str, size: int) -> list[Hit]:
-        hits, _ = search(
-            self._api,
-            f"correlationId='{correlation}'",
-            size=size,
-            doing=f"looking for workflows of {correlation}",
-        )
-        return [hit for hit in hits if hit.correlation_id == correlation]
 
     def _superseding(self, run: RunRecord) -> str | None:
         """Another run that has had something accepted on the branch of this one since it began.
@@ -359,26 +225,8 @@ class ConductorRuns(ConductorOrchestrator):
                     return other.id
         return None
 
-    def _terminate(self, workflow_id: str, reason: str) -> None:
-        path = below("workflow", workflow_id, reason=reason)
-        self._api.send("DELETE", path, doing=f"ending run {workflow_id}")
-
-
-def _correlation(workspace: WorkspaceRef | None, mark: str) -> str:
-    if workspace is None:
-        return f"perago:{mark}"
-    return correlation_of(workspace.repository, workspace.branch)
-
 
 def _may_be_unfinished(hit: Hit, target: str | None) -> bool:
     """Whether it is worth a look: the input, as far as the index shows it, may have the target."""
     is_meant = target is None or target == hit.name or target in hit.input
     return hit.status in _UNFINISHED and (is_meant or not hit.has_whole_input)
-
-
-def _busy(workspace: WorkspaceRef, holder: Hit) -> BranchBusyError:
-    return BranchBusyError(
-        f"branch {workspace.branch!r} of {workspace.repository!r} belongs to run {holder.id} "
-        f"({holder.name}), which is {holder.status}",
-        fix=f"wait for its end, or `perago cancel {holder.id}`: one active run writes a branch",
-    )

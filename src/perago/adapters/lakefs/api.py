@@ -153,23 +153,25 @@ def _unanswered(request: Request, why: str, mutation: bool) -> StoreError:  # no
     )
 
 
-def load_client() -> None:
-    """Import the official client, which takes a second. Raises RuntimeConfigError if it is missing."""
+def load_client() -> tuple[Any, Any]:
+    """Import the official client, which takes a second: its configuration, and itself.
+
+    Raises RuntimeConfigError if a part of it is missing.
+    """
     try:
-        import lakefs_sdk.client  # noqa: F401 - loading it is the point
+        from lakefs_sdk import Configuration
+        from lakefs_sdk.client import LakeFSClient
     except ImportError as missing:
         raise RuntimeConfigError(
             f"the lakeFS client isn't installed: {missing}",
             fix="pip install 'perago-runtime[lakefs]'",
         ) from missing
+    return Configuration, LakeFSClient
 
 
 def _client_for(access: LakeFSAccess) -> Any:
-    load_client()
-    from lakefs_sdk import Configuration
-    from lakefs_sdk.client import LakeFSClient
-
-    settings = Configuration(
+    configuration, client = load_client()
+    settings = configuration(
         host=access.api_url, username=access.access_key_id, password=access.secret_access_key
     )
     settings.retries = False
@@ -177,4 +179,4 @@ def _client_for(access: LakeFSAccess) -> Any:
     settings.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
     settings.proxy = access.proxy
     settings.proxy_headers = access.proxy_headers
-    return LakeFSClient(settings)
+    return client(settings)

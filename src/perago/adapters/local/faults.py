@@ -6,6 +6,7 @@ A spec is a comma-separated list of ``failpoint=action``::
     publish.sent=kill-once:FILE       the same, but only the first time (FILE counts)
     publish.sent=kill-at:2:FILE       the same, but only the second time
     fence2.passed=stop                SIGSTOP to the own process
+    fence2.passed=stop-once:FILE      the same, but only the first time
     body.done=delay:1.5               sleep that many seconds
     staging.uploaded=raise            raise an error, as a failing step would
 """
@@ -56,7 +57,7 @@ def parse_faults(spec: str) -> InjectedFaults:
         except ValueError:
             raise RuntimeConfigError(
                 f"fault {part!r}: action {kind!r} can't take {argument!r}",
-                fix="write delay:SECONDS, kill-once:FILE or kill-at:OCCASION:FILE",
+                fix="write delay:SECONDS, kill-once:FILE, kill-at:OCCASION:FILE or stop-once:FILE",
             ) from None
     return InjectedFaults(actions)
 
@@ -65,20 +66,20 @@ def kill() -> Action:
     return lambda _name: os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at(occasion: int, counter: Path) -> Action:
-    """Kill on that occasion only, counted over all processes that share the ``counter`` file."""
+def freeze() -> Action:
+    return lambda _name: os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def only_at(occasion: int, counter: Path, action: Action) -> Action:
+    """On that occasion only, counted over all processes that share the ``counter`` file."""
 
     def act(name: str) -> None:
         with counter.open("ab") as file:
             file.write(b".")
         if counter.stat().st_size == occasion:
-            kill()(name)
+            action(name)
 
     return act
-
-
-def freeze() -> Action:
-    return lambda _name: os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def delay(seconds: float) -> Action:
@@ -105,9 +106,10 @@ def _named_file(argument: str) -> Path:
 
 _ACTIONS: dict[str, Callable[[str], Action]] = {
     "kill": lambda _argument: kill(),
-    "kill-once": lambda argument: kill_at(1, _named_file(argument)),
-    "kill-at": lambda argument: kill_at(*_occasion_and_file(argument)),
+    "kill-once": lambda argument: only_at(1, _named_file(argument), kill()),
+    "kill-at": lambda argument: only_at(*_occasion_and_file(argument), kill()),
     "stop": lambda _argument: freeze(),
+    "stop-once": lambda argument: only_at(1, _named_file(argument), freeze()),
     "delay": lambda argument: delay(float(argument)),
     "raise": lambda _argument: fail(),
 }

@@ -54,13 +54,8 @@ def judge(value: Value, effect: Effect, path: Path) -> Verdict:
     match workspace.ref:
         case Missing(why):
             return Verdict(f"may be missing: {why}")
-        case Known() if effect is Effect.READS:
-            return Verdict()
         case Known(commit):
-            return Verdict(
-                f"starts from the commit {commit!r} that the definition names: it is the branch's "
-                "head once at most"
-            )
+            return _named_in_the_definition(commit, effect)
         case Commit(branch, stale=False) if branch == workspace.branch:
             return Verdict()
         case Commit(branch) if branch != workspace.branch and not written:
@@ -69,8 +64,10 @@ def judge(value: Value, effect: Effect, path: Path) -> Verdict:
             return Verdict()
         case Computed(words) if not written:
             return _computed(words, effect)
-        case _:
+        case Commit() | Given() | Computed():
             return Verdict(f"is older than what {path.heads[workspace.branch]} wrote before it")
+        case _:
+            return Verdict("is no workspace: its ref is no commit")
 
 
 def is_current(value: Value, path: Path) -> bool:
@@ -93,6 +90,15 @@ def _not_followed(value: Value, effect: Effect) -> Verdict:
 def _computed(words: str, effect: Effect) -> Verdict:
     sentence = f"comes from {words}: nothing shows which commit that is"
     return Verdict(doubt=sentence) if effect is Effect.READS else Verdict(sentence)
+
+
+def _named_in_the_definition(commit: object, effect: Effect) -> Verdict:
+    if effect is Effect.READS:
+        return Verdict()
+    return Verdict(
+        f"starts from the commit {commit!r} that the definition names: it is the branch's head "
+        "once at most"
+    )
 
 
 def _from_another_branch(workspace: Workspace, effect: Effect) -> Verdict:

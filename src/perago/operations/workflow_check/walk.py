@@ -41,7 +41,7 @@ from perago.operations.workflow_check.worker_tasks import (
     take,
 )
 
-MOST_PATHS = 2_000
+MOST_PATHS = 500
 
 _TOUCH_NO_WORKSPACE = frozenset(
     {

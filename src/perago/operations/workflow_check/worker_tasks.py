@@ -91,9 +91,10 @@ def _note(node: Node, value: Value, effect: Effect, path: Path, frame: Frame) ->
     if verdict.doubt:
         frame.notes.doubt(f"{place} takes {written}, which {verdict.doubt}")
     if verdict.problem:
+        given = node.inputs.get("workspace") is not None
         frame.notes.refuse(
             place,
-            f"{place} takes {written}, which {verdict.problem}",
+            f"{place} takes {written}" + (f", which {verdict.problem}" if given else ""),
             fix=f'write "workspace": "{expected}" in the inputParameters of {place.reference}',
             takes=written,
             should_take=expected,
