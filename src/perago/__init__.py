@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from perago.declare.pipeline import Pipeline, pipeline
     from perago.declare.task import Task, task
     from perago.declare.workspace import WorkspaceSpec
-    from perago.errors import PeragoError, TaskDefinitionError, TaskFailed, TaskTerminalError
+    from perago.errors import (
+        PeragoError,
+        TaskDefinitionError,
+        TaskExecutionError,
+        TaskFailed,
+        TaskTerminalError,
+    )
     from perago.model.controls import (
         ExecutionLimits,
         PublishBudget,
@@ -31,6 +37,7 @@ __all__ = [
     "Task",
     "TaskControls",
     "TaskDefinitionError",
+    "TaskExecutionError",
     "TaskFailed",
     "TaskTerminalError",
     "TimeoutPolicy",
@@ -48,7 +55,13 @@ _HOMES = {
     "perago.declare.pipeline": ("Pipeline", "pipeline"),
     "perago.declare.task": ("Task", "task"),
     "perago.declare.workspace": ("WorkspaceSpec",),
-    "perago.errors": ("PeragoError", "TaskDefinitionError", "TaskFailed", "TaskTerminalError"),
+    "perago.errors": (
+        "PeragoError",
+        "TaskDefinitionError",
+        "TaskExecutionError",
+        "TaskFailed",
+        "TaskTerminalError",
+    ),
     "perago.model.controls": (
         "ExecutionLimits",
         "PublishBudget",
@@ -58,6 +71,9 @@ _HOMES = {
     ),
 }
 
+_NOT_HERE = ("MetricRecorder", "MetricSpec")
+"""Names of the perago package whose task modules run here, for what Perago does without them."""
+
 
 def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
@@ -65,6 +81,15 @@ def __getattr__(name: str) -> object:
             value: object = getattr(import_module(module), name)
             globals()[name] = value
             return value
+    if name in _NOT_HERE:
+        from perago.errors import TaskDefinitionError
+
+        # Not an AttributeError, which an import statement would replace by words of its own.
+        raise TaskDefinitionError(
+            f"there is no {name} here: a task has no metrics of its own",
+            fix="leave metrics=… and the parameter out; a worker counts and times every attempt "
+            "by itself, see `perago start --help`",
+        )
     raise AttributeError(f"module 'perago' has no attribute {name!r}")
 
 

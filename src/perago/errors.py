@@ -131,9 +131,17 @@ class PostGuardrailViolation(GuardrailViolation):
 
 
 class TaskExecutionError(PeragoError):
-    """The task's own code failed."""
+    """The task's own code failed; ``reason`` is what the orchestrator is told."""
 
     code = "task_execution"
+
+    def __init__(self, reason: str, *, fix: str | None = None) -> None:
+        # A body may well hand over the error that it caught.
+        super().__init__(str(reason), fix=fix)
+
+    @property
+    def reason(self) -> str:
+        return self.message
 
 
 class TaskFailed(TaskExecutionError):

@@ -112,6 +112,8 @@ def _schema(
             f"{error.message}",
             fix=f"use types in {model.__name__} that JSON can carry",
         ) from None
+    if side == "input" and task.strict_params:
+        definitions = {"$defs": {k: _closed(v) for k, v in definitions["$defs"].items()}}
     return {
         "name": f"{task.name}.{side}",
         "version": 1,
@@ -124,6 +126,11 @@ def _schema(
             **definitions,
         },
     }
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a model without the fields it doesn't name."""
+    return schema | {"additionalProperties": False} if "properties" in schema else schema
 
 
 def _params_expression(step: PipelineStep) -> object:

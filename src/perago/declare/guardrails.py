@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from perago.declare.patterns import checked_path, regex_below, regex_of_file, regex_of_glob
+from perago.declare.patterns import as_text, checked_path, regex_below, regex_of_file, regex_of_glob
 from perago.errors import PostGuardrailViolation, PreGuardrailViolation, TaskDefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import PurePosixPath
+    from os import PathLike
 
 Phase: TypeAlias = Literal["pre", "post"]
 
@@ -33,39 +33,48 @@ class FileGuardrail:
     min_count: int
     max_count: int | None
 
+    @property
+    def always_holds(self) -> bool:
+        """Whether no workspace could violate it."""
+        return self.min_count == 0 and self.max_count is None
+
 
 Guardrail: TypeAlias = FileGuardrail
 """Any guardrail. One that looks into the data, not only at names, joins here as a union member."""
 
 
-def require_file(path: str | PurePosixPath) -> FileGuardrail:
+def require_file(path: str | PathLike[str]) -> FileGuardrail:
     """This very file is there. Special characters in its name mean themselves."""
-    call = f"require_file({str(path)!r})"
-    checked = checked_path(path, call)
+    written = as_text(path)
+    call = f"require_file({written!r})"
+    checked = checked_path(written, call)
     return FileGuardrail(call, checked, regex_of_file(checked), 1, None)
 
 
-def require_dir(path: str | PurePosixPath) -> FileGuardrail:
+def require_dir(path: str | PathLike[str]) -> FileGuardrail:
     """At least one file lies below this directory, at any depth."""
-    call = f"require_dir({str(path)!r})"
-    checked = checked_path(path, call)
+    written = as_text(path)
+    call = f"require_dir({written!r})"
+    checked = checked_path(written, call)
     return FileGuardrail(call, f"{checked}/**", regex_below(checked), 1, None)
 
 
 def require_glob(
-    pattern: str | PurePosixPath, *, min_count: int = 1, max_count: int | None = None
+    pattern: str | PathLike[str], *, min_count: int = 1, max_count: int | None = None
 ) -> FileGuardrail:
     """Between ``min_count`` and ``max_count`` files match the pattern."""
-    call = _glob_call(str(pattern), min_count, max_count)
-    checked = checked_path(pattern, call)
-    _check_counts(call, str(pattern), min_count, max_count)
+    written = as_text(pattern)
+    call = _glob_call(written, min_count, max_count)
+    checked = checked_path(written, call)
+    _check_counts(call, written, min_count, max_count)
     return FileGuardrail(call, checked, regex_of_glob(checked, call), min_count, max_count)
 
 
-def forbid_glob(pattern: str | PurePosixPath) -> FileGuardrail:
+def forbid_glob(pattern: str | PathLike[str]) -> FileGuardrail:
     """No file matches the pattern."""
-    call = f"forbid_glob({str(pattern)!r})"
-    checked = checked_path(pattern, call)
+    written = as_text(pattern)
+    call = f"forbid_glob({written!r})"
+    checked = checked_path(written, call)
     return FileGuardrail(call, checked, regex_of_glob(checked, call), 0, 0)
 
 
@@ -144,18 +153,10 @@ def _check_counts(call: str, pattern: str, min_count: object, max_count: object)
             raise TaskDefinitionError(
                 f"{call}: {name} can't be {count!r}", fix=f"give {name} a whole number, 0 or more"
             )
-    if max_count == 0:
-        raise TaskDefinitionError(
-            f"{call}: max_count=0 requires nothing and forbids every match",
-            fix=f"write forbid_glob({pattern!r})",
-        )
-    if min_count == 0 and max_count is None:
-        raise TaskDefinitionError(
-            f"{call}: with min_count=0 and no max_count it holds for every workspace",
-            fix="raise min_count, give a max_count, or leave the guardrail out",
-        )
     if isinstance(min_count, int) and isinstance(max_count, int) and min_count > max_count:
         raise TaskDefinitionError(
             f"{call}: min_count ({min_count}) is more than max_count ({max_count})",
-            fix=f"write min_count={max_count}, max_count={min_count}, or leave one out",
+            fix=f"write min_count={max_count}, max_count={min_count}, or leave one out"
+            if max_count
+            else f"write forbid_glob({pattern!r})",
         )

@@ -7,7 +7,10 @@ any number of directories, none included; at the end, for every file below.
 
 from __future__ import annotations
 
+import os
 import re
+from os import PathLike
+from pathlib import PurePath
 
 from perago.errors import TaskDefinitionError
 from perago.model.keys import problem_with
@@ -15,12 +18,16 @@ from perago.model.keys import problem_with
 _SPECIAL_IN_CLASS = re.compile(r"([\[&~|\\^])")
 
 
-def checked_path(text: object, call: str) -> str:
+def as_text(path: str | PathLike[str]) -> str:
+    """A path as the text it means inside a workspace, whichever kind of path object it is."""
+    return path.as_posix() if isinstance(path, PurePath) else os.fspath(path)
+
+
+def checked_path(path: str, call: str) -> str:
     """A path relative to the prefix that a file of the workspace can have.
 
     ``call`` is how the user wrote it, for the message. Raises TaskDefinitionError.
     """
-    path = str(text)
     if "\\" in path:
         raise TaskDefinitionError(
             f"{call}: {path!r} has a backslash, which is no separator in a workspace",

@@ -46,16 +46,16 @@ class TaskOptions(Declaration):
     name: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            pattern=r"^\w([^/\\\p{C}]*[^\s/\\\p{C}])?$",
             max_length=200,
-            description="letters, digits, '.', '_' and '-', first a letter or digit, "
+            description="text on one line without '/' and '\\', first a letter, digit or '_', "
             "such as 'songs.clean'",
         ),
     ]
     owner_email: Annotated[
         str,
         Field(
-            pattern=r"^[^@\s]+@[^@\s.]+(\.[^@\s.]+)*$",
+            pattern=r"\S",
             description="the address of whoever answers for the task, such as 'data@example.com'",
         ),
     ]

@@ -39,9 +39,10 @@ class WorkspaceSpec(Declaration):
     @field_validator("prefix", mode="after")
     @classmethod
     def _normalise(cls, prefix: str) -> str:
-        if prefix == "/":
-            return prefix
-        path = prefix.removeprefix("/").removesuffix("/")
+        written = prefix.strip()
+        if written == "/":
+            return written
+        path = written.lstrip("/").removesuffix("/")
         problem = "it has a backslash" if "\\" in path else problem_with(path)
         if problem:
             raise ValueError(problem)
@@ -63,9 +64,18 @@ class WorkspaceSpec(Declaration):
     def warnings(self) -> list[str]:
         """What is allowed and probably not meant, each as one sentence with its fix."""
         repeated = f"{self.prefix}/"
+        guardrails = (*self.pre, *self.post)
         return [
-            f"{guardrail.label} repeats the prefix, so it looks below {repeated}{repeated}; "
-            f"fix: write {guardrail.pattern.removeprefix(repeated)!r}, relative to the prefix"
-            for guardrail in (*self.pre, *self.post)
-            if guardrail.pattern.startswith(repeated)
+            *(
+                f"{guardrail.label} repeats the prefix, so it looks below {repeated}{repeated}; "
+                f"fix: write {guardrail.pattern.removeprefix(repeated)!r}, relative to the prefix"
+                for guardrail in guardrails
+                if guardrail.pattern.startswith(repeated)
+            ),
+            *(
+                f"{guardrail.label} holds for every workspace; "
+                "fix: raise min_count, give a max_count, or leave the guardrail out"
+                for guardrail in guardrails
+                if guardrail.always_holds
+            ),
         ]
