@@ -66,7 +66,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "songs_tasks", raising=False)
-    for name in [name for name in os.environ if name.startswith(("PERAGO_", "LAKECTL_"))]:
+    ours = ("PERAGO_", "LAKECTL_", "CONDUCTOR_")
+    for name in [name for name in os.environ if name.startswith(ours)]:
         monkeypatch.delenv(name)
     shutil.copy(TASKS, tmp_path / "songs_tasks.py")
     (tmp_path / "data" / "raw").mkdir(parents=True)

@@ -46,6 +46,24 @@ def name_server(monkeypatch):
     return name
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["run", "songs_tasks:songs"], ["register", "songs_tasks"], ["runs"], ["cancel", "1"], ["gc"]],
+    ids=lambda words: words[0],
+)
+def test_without_a_conductor_each_command_there_says_what_isnt_set(perago, words, name_server):
+    name_server("http://lakefs.example")
+    answer = perago(*words, "--on", "conductor", "--json")
+    assert answer.code == 2
+    assert "CONDUCTOR_SERVER_URL is not set" in answer.error["message"]
+
+
+def test_on_conductor_a_run_to_resume_has_to_be_named(perago, monkeypatch):
+    monkeypatch.setenv("CONDUCTOR_SERVER_URL", "http://conductor.example/api")
+    answer = perago("run", "--resume", "--on", "conductor")
+    assert (answer.code, "name the RUN" in answer.err) == (2, True)
+
+
 def test_the_setting_says_it_for_every_command(perago, monkeypatch):
     monkeypatch.setenv("PERAGO_STORE", "lakefs")
     assert "LAKECTL_SERVER_ENDPOINT_URL" in perago("history", "--json").error["message"]

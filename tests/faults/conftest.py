@@ -10,10 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from living_processes import PATIENCE_SECONDS, PROC, children_of, is_stopped, processes_with, until
 
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import Commit
@@ -22,31 +22,10 @@ from perago.settings import Settings
 from perago.wiring import open_queue, open_store
 
 HERE = Path(__file__).parent
-PROC = Path("/proc")
-PATIENCE_SECONDS = 30.0
 REPOSITORY = "chain"
 
 if not (PROC / "self" / "environ").exists():
     collect_ignore_glob = ["test_*.py"]  # processes are found, and known to be gone, by /proc
-
-
-def until(condition, what, *, seconds=PATIENCE_SECONDS):
-    """The first true value of ``condition()``; fails with ``what`` if it never comes."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s in vain: {what}")
-        time.sleep(0.01)
-    return value
-
-
-def state_of(pid: int) -> str | None:
-    """The kernel's letter for a process (T is stopped); None if it is gone or only unreaped."""
-    try:
-        letter = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if letter in "ZX" else letter
 
 
 class Project:
@@ -120,17 +99,11 @@ class Project:
 
     def processes(self) -> list[int]:
         """Every living process of this project: whoever was handed its PERAGO_HOME."""
-        needle = f"PERAGO_HOME={self.home}\0".encode()
-        return [
-            int(path.parent.name)
-            for path in PROC.glob("[0-9]*/environ")
-            if needle in _bytes_of(path) and state_of(int(path.parent.name))
-        ]
+        return processes_with("PERAGO_HOME", self.home)
 
     def executor_of(self, runner) -> int:
         """The process id of the executor a runner has started."""
-        children = PROC / str(runner.pid) / "task" / str(runner.pid) / "children"
-        return until(lambda: [int(pid) for pid in _bytes_of(children).split()], "an executor")[0]
+        return until(lambda: children_of(runner.pid), "an executor")[0]
 
     def reap(self) -> None:
         for pid in self.processes():
@@ -198,16 +171,9 @@ class Project:
         assert report.clean, report
 
 
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (OSError, ProcessLookupError):
-        return b""
-
-
-@pytest.fixture
-def is_stopped():
-    return lambda pid: state_of(pid) == "T"
+@pytest.fixture(name="is_stopped")
+def _is_stopped():
+    return is_stopped
 
 
 @pytest.fixture(scope="session")

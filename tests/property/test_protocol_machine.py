@@ -45,6 +45,7 @@ WINDOWS = (
 serial_numbers = itertools.count()
 NOT_BEGUN = None
 places = st.sampled_from([NOT_BEGUN, *WINDOWS, "publish.decided", "the end", "the end"])
+unended = st.sampled_from([NOT_BEGUN, *WINDOWS[:-1]])
 worker_ids = st.sampled_from(["worker-1", "worker-2"])
 picks = st.integers(min_value=0, max_value=10**6)
 
@@ -217,16 +218,28 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         self.leases_run_out()
         self.begin_what_is_due(act, place)
 
-    @precondition(lambda self: self.active and self.schedule.running)
-    @rule(pick=picks, act=acts, place=places, worker_id=worker_ids)
-    def deliver_a_second_time(self, pick, act, place, worker_id):
-        first = self.pick(pick)
-        held = self.is_current(first)
-        assert self.bench.queue.give_back(first.delivery) is held
-        second = self.begin_what_is_due(act, place, worker_id=worker_id)
-        if held and second is not None:
-            assert second.attempt == first.attempt
-            assert second.delivery.poll_count == first.delivery.poll_count + 1
+    @precondition(lambda self: self.active and self.holder and not self.serial)
+    @rule(act=acts, place=places, worker_id=worker_ids)
+    def deliver_a_second_time(self, act, place, worker_id):
+        first = self.holder
+        assert self.bench.queue.give_back(first.delivery)
+        second = self.begin(act, place, worker_id=worker_id)
+        assert second.attempt == first.attempt
+        assert second.delivery.poll_count == first.delivery.poll_count + 1
+
+    @precondition(lambda self: self.active and not self.serial)
+    @rule(act=acts, place=unended, twin_act=acts, twin_place=unended, worker_id=worker_ids)
+    def deliver_to_two_workers_of_whom_the_first_ends_first(
+        self, act, place, twin_act, twin_place, worker_id
+    ):
+        first = self.begin_what_is_due(act, place)
+        if first is None or first is not self.holder:
+            return
+        knew_its_end = first.at == "report.ready"
+        self.deliver_a_second_time(twin_act, twin_place, worker_id)
+        self.go_to(first, "the end")
+        if not first.outcome.report.completed and not knew_its_end:
+            assert not first.outcome.accepted, "it spoke for a task that was no longer its own"
 
     @precondition(lambda self: self.active and self.stoppable)
     @rule(pick=picks, act=acts, place=places)
@@ -258,13 +271,13 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         if last_fence in worker.passed or not self.everything_is_promised:
             self.go_to(worker, "the end")
             return
-        in_progress, current = self.is_in_progress(worker), self.is_current(worker)
+        current = self.is_current(worker)
         permitted = self.model.lets_publish(attempt, input_of(worker))
-        twin_speaks = not current or self.model.is_headed_by_a_twin(attempt, input_of(worker))
+        twin_published = self.model.is_headed_by_a_twin(attempt, input_of(worker))
         self.go_to(worker, "the end")
         outcome = worker.outcome
         assert outcome.report.completed == (current and permitted and act in ENDING_WELL)
-        assert outcome.accepted is (in_progress and not (twin_speaks and act in ENDING_WELL))
+        assert outcome.accepted is (current and not (twin_published and act in ENDING_WELL))
         if outcome.report.completed:
             assert outcome.published.ref == self.bench.head
             assert (outcome.published.ref != input_of(worker)) == (act in WRITING)
@@ -310,6 +323,11 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         return True
 
     @property
+    def holder(self):
+        """Who runs the last delivery of the attempt in progress; None if nobody does."""
+        return next((each for each in self.schedule.running if self.is_current(each)), None)
+
+    @property
     def stoppable(self):
         """Who hasn't begun to publish: only they may give a task back."""
         return [each for each in self.schedule.running if "publish.head_read" not in each.passed]
@@ -318,15 +336,18 @@ class AtomicStoreMachine(RuleBasedStateMachine):
     def active(self):
         return self.run_id is not None and self.bench.queue.get(self.run_id).status.is_active
 
-    def begin_what_is_due(self, act, place, *, worker_id="worker-1"):
+    def begin_what_is_due(self, act, place):
         """The new worker, as far as ``place``; None if there is nothing to do."""
         if self.serial and self.schedule.running:
             return None
         self.bench.clock.advance(RETRY_DELAY)
         try:
-            delivery = self.bench.poll(*PIPELINE, worker_id=worker_id)
+            return self.begin(act, place)
         except LookupError:
             return None
+
+    def begin(self, act, place, *, worker_id="worker-1"):
+        delivery = self.bench.poll(*PIPELINE, worker_id=worker_id)
         self.overlapped |= bool(self.schedule.running)
         worker = self.schedule.begin(delivery, TASKS[delivery.attempt.task_name, act])
         self.acts[worker.execution.id] = act
@@ -343,13 +364,11 @@ class AtomicStoreMachine(RuleBasedStateMachine):
         if worker.at in ("fence1.passed", "fence2.passed") or is_about_to_replace(worker):
             assert self.is_current(worker), "a fence let a stale attempt pass"
 
-    def is_in_progress(self, worker):
-        return self.bench.queue.reload(worker.attempt).status is TaskStatus.IN_PROGRESS
-
     def is_current(self, worker):
         """Whether its attempt is in progress, and was not delivered to anybody after it."""
         deliveries = [each for each in self.schedule.workers if each.attempt == worker.attempt]
-        return self.is_in_progress(worker) and worker is deliveries[-1]
+        status = self.bench.queue.reload(worker.attempt).status
+        return status is TaskStatus.IN_PROGRESS and worker is deliveries[-1]
 
     def leases_run_out(self):
         self.bench.clock.advance(LEASE + 1)

@@ -57,6 +57,13 @@ class AttemptDirectory:
         """Where the task's workspace is."""
         return self.path / _FILES
 
+    def leave(self) -> None:
+        """Remove the workspace, and leave the marker to whoever collects the branch it names."""
+        try:
+            _remove_files(self.path / _FILES)
+        finally:
+            os.close(self.lock)
+
     def remove(self) -> None:
         """Remove it with all that is in it. The lock is given up last, when nothing is left."""
         try:
@@ -76,7 +83,11 @@ def is_attempt_directory(path: Path) -> bool:
 
 def remove_marker_last(path: Path) -> None:
     """Remove an attempt's directory; cut off half way, it still says whose it was."""
-    files = path / _FILES
+    _remove_files(path / _FILES)
+    shutil.rmtree(path)
+
+
+def _remove_files(files: Path) -> None:
     try:
         _remove_tree(files)
     except FileNotFoundError:
@@ -84,7 +95,6 @@ def remove_marker_last(path: Path) -> None:
     except PermissionError:  # the task took away its own permission to remove what it made
         _make_writable(files)
         _remove_tree(files)
-    shutil.rmtree(path)
 
 
 def _remove_tree(directory: Path) -> None:

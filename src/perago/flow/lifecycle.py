@@ -15,6 +15,7 @@ from perago.declare.guardrails import check
 from perago.errors import (
     CommitNotFoundError,
     OrchestratorError,
+    OrchestratorUnavailableError,
     PeragoError,
     RepositoryNotFoundError,
     SecondWriterError,
@@ -32,10 +33,17 @@ from perago.flow.fences import (
 )
 from perago.flow.intake import parse_input
 from perago.flow.publish import Publication
-from perago.flow.report import body_error, completed, failed, hand_in
+from perago.flow.report import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    body_error,
+    completed,
+    failed,
+    hand_in,
+)
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
-from perago.model.attempt import Execution
+from perago.model.attempt import Execution, is_superseded
 from perago.model.changes import ChangeSet
 from perago.model.outcome import AttemptOutcome, Published, PublishLevel, PublishPath
 from perago.ports.lease import NoLease
@@ -45,7 +53,8 @@ if TYPE_CHECKING:
 
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
-    from perago.model.attempt import Delivery
+    from perago.flow.stage import StagingArea
+    from perago.model.attempt import AttemptSnapshot, Delivery
     from perago.model.outcome import StagedWorkspace
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import OpenWorkspace
@@ -73,7 +82,7 @@ def run_attempt(
     except Exception as error:  # noqa: BLE001 - whatever went wrong is this attempt's failure
         runtime.journal.failure(error)
         report = failed(error)
-        silent = isinstance(error, PeragoError) and error.silent
+        silent = (isinstance(error, PeragoError) and error.silent) or attempt.is_spoken_for()
     report = replace(report, logs=runtime.journal.printed())
     runtime.failpoints.hit("report.ready")
     with attempt.steps.step("report", then="report.sent") as note:
@@ -106,6 +115,7 @@ class _Attempt:
         self.steps = Steps.of(runtime)
         self.budget = task.controls.budget_within(delivery.response_seconds)
         self.directory: AttemptDirectory | None = None
+        self.area: StagingArea | None = None
         self.level: PublishLevel | None = None
         self.published: Published | None = None
         self.changed: tuple[str, ...] = ()
@@ -180,6 +190,7 @@ class _Attempt:
             note(verdict="current")
 
         with staging_area(store, steps, self.execution, workspace) as area:
+            self.area = area
             staged = area.stage(changes) if changes else None
             if staged:
                 with steps.step("fence2", then="fence2.passed") as note:
@@ -256,9 +267,28 @@ class _Attempt:
         except BaseException as error:
             raise body_error(error, self.task.location.file) from error
 
+    def is_spoken_for(self) -> bool:
+        """Whether the task was delivered again since: then a failure here isn't the task's."""
+        try:
+            now = self.runtime.orchestrator.reload(self.delivery.attempt)
+        except OrchestratorError:
+            return False
+        return is_superseded(self.delivery, now)
+
     def _attempt_fence(self) -> None:
-        snapshot = self.runtime.orchestrator.reload(self.delivery.attempt)
-        assert_current_attempt_snapshot(self.delivery, snapshot)
+        assert_current_attempt_snapshot(self.delivery, self._reload())
+
+    def _reload(self) -> AttemptSnapshot:
+        """How the attempt stands. One who doesn't answer is asked on while the lease allows it."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self.runtime.orchestrator.reload(self.delivery.attempt)
+            except OrchestratorUnavailableError:
+                if self.lease.remaining() - pause < self.budget.publish_seconds:
+                    raise
+            self.runtime.clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _look_for_other_writers(self, workspace: WorkspaceRef) -> None:
         """One active workflow writes a branch at a time: checked before any work is put in."""
@@ -296,7 +326,10 @@ class _Attempt:
         if self.directory is None:
             return
         try:
-            self.directory.remove()
+            if self.area is not None and self.area.is_left:
+                self.directory.leave()
+            else:
+                self.directory.remove()
         except OSError as error:
             self.runtime.journal.event(
                 "cleanup.failed", path=str(self.directory.path), error=str(error)

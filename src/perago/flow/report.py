@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from perago.model.outcome import ReportReceipt
     from perago.ports.lease import Lease
 
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
 
 
 def completed(output: Mapping[str, object]) -> TaskReport:
@@ -54,7 +54,7 @@ def hand_in(
     runtime: Runtime, delivery: Delivery, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
     """Report until it is answered or the lease is over; None if it never was, or can't be."""
-    pause = _FIRST_PAUSE_SECONDS
+    pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return runtime.orchestrator.report(delivery, report)
@@ -64,4 +64,4 @@ def hand_in(
                 runtime.journal.event("report.given_up", error=error.message)
                 return None
         runtime.clock.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

@@ -24,13 +24,14 @@ DELETE_TIMEOUT_SECONDS = 10.0
 
 @dataclass(slots=True)
 class StagingArea:
-    """A staging branch that may or may not exist yet."""
+    """A staging branch that may or may not exist yet; ``is_left``: that can't be told any more."""
 
     store: Store
     steps: Steps
     execution: Execution
     workspace: WorkspaceRef
     attempted: bool = field(default=False, init=False)
+    is_left: bool = field(default=False, init=False)
 
     def stage(self, changes: ChangeSet) -> StagedWorkspace:
         """Branch off at the input commit, apply the changes, commit.
@@ -81,6 +82,7 @@ class StagingArea:
         except BranchNotFoundError:
             pass
         except StoreError as error:
+            self.is_left = True
             self.steps.journal.event("cleanup.failed", branch=branch, error=error.message)
         self.steps.reached("staging.deleted")
 

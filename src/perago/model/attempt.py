@@ -59,6 +59,11 @@ class Delivery:
     response_seconds: float
     poll_count: int = 1
 
+    @property
+    def id(self) -> str:
+        """Of this very delivery: the same task may be handed out again, even to the same worker."""
+        return f"{self.attempt.task_id}#{self.poll_count}"
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptSnapshot:
@@ -102,14 +107,14 @@ class Execution:
         """Private to this execution; built from all the attempt's fields and the execution id."""
         a = self.attempt
         return (
-            f"{STAGING_PREFIX}{_segment(a.workflow_instance_id)}-{_segment(a.reference_task_name)}"
-            f"-seq-{a.seq}-iteration-{a.iteration}-task-{_segment(a.task_id)}"
+            f"{STAGING_PREFIX}{name_part(a.workflow_instance_id)}-{name_part(a.reference_task_name)}"
+            f"-seq-{a.seq}-iteration-{a.iteration}-task-{name_part(a.task_id)}"
             f"-retry-{a.retry_count}-exec-{self.id}"
         )
 
     @property
     def directory_name(self) -> str:
-        return f"{_segment(self.attempt.reference_task_name)}-{self.id}"
+        return f"{name_part(self.attempt.reference_task_name)}-{self.id}"
 
     def metadata(self) -> dict[str, str]:
         """What a commit of this execution carries: enough to recognise our own request again."""
@@ -155,6 +160,7 @@ def task_id_of(staging_branch: str) -> str | None:
     return match.group(1) if match else None
 
 
-def _segment(value: str) -> str:
+def name_part(value: str) -> str:
+    """A name from elsewhere as a part of one of ours: of a branch or a file."""
     cleaned = re.sub(r"[^A-Za-z0-9_]+", "-", value).strip("-")
     return cleaned[:_SEGMENT_LIMIT] or "unnamed"

@@ -57,7 +57,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a worker tells the orchestrator about an attempt; ``logs`` is the end of what it said."""
+    """What a worker tells the orchestrator of an attempt; ``logs`` is the end of what it said."""
 
     status: TaskStatus
     output: Mapping[str, object] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perago.errors import StoreError
+from perago.errors import PeragoError, StoreError
 from perago.flow.recover import collect, leftovers
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Janitor:
         for leftover in found:
             if settled_only and now - self._found_at[leftover.path] < SETTLE_SECONDS:
                 continue
-            with suppress(StoreError):
+            with suppress(PeragoError, OSError):  # found again in the next round
                 self._store = self._store or self._open_store()
                 collect(self._store, leftover)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perago.ports.clock import Clock
     from perago.ports.orchestrator import Orchestrator
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 """How often an attempt's standing is looked up here, to stop a cancelled one soon."""
 
 
@@ -36,17 +36,22 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedAsking:
+    """No work is being asked for any more; what was delivered has been told before this."""
+
+
+@dataclass(frozen=True, slots=True)
 class LetGone:
     """No heartbeat for this attempt is under way, and none will be sent."""
 
-    task_id: str
+    delivery_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """A dead executor's attempt was reported; no receipt if somebody else speaks for it now."""
 
-    task_id: str
+    delivery_id: str
     receipt: ReportReceipt | None
 
 
@@ -54,7 +59,7 @@ class Spoken:
 class GivenBack:
     """An attempt is somebody else's to run; or it wasn't ours any more."""
 
-    task_id: str
+    delivery_id: str
     accepted: bool
 
 
@@ -70,7 +75,7 @@ class Unheard:
     error: PeragoError
 
 
-News = Delivered | Renewed | Lost | LetGone | Spoken | GivenBack | Heard | Unheard
+News = Delivered | StoppedAsking | Renewed | Lost | LetGone | Spoken | GivenBack | Heard | Unheard
 
 
 class Desk(Protocol):
@@ -91,7 +96,7 @@ class Desk(Protocol):
         """Keep this delivery's lease, until it is let go."""
         ...
 
-    def let_go(self, task_id: str, *, tell: bool = False) -> None:
+    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
         """Renew its lease no more; if asked to, ``tell`` when no heartbeat is under way."""
         ...
 
@@ -104,7 +109,7 @@ class Desk(Protocol):
         ...
 
     def stop_asking(self) -> None:
-        """Take no more work; leases are kept on."""
+        """Take no more work, and tell when that is so; leases are kept on."""
         ...
 
     def news(self) -> list[News]:
@@ -138,24 +143,25 @@ class InlineDesk:
         self._slots += slots
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        self._held[delivery.attempt.task_id] = Held(
+        self._held[delivery.id] = Held(
             delivery, heartbeat_seconds, LOOK_SECONDS, renewed_at=leased_at, looked_at=leased_at
         )
 
-    def let_go(self, task_id: str, *, tell: bool = False) -> None:
-        self._held.pop(task_id, None)
+    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
+        self._held.pop(delivery_id, None)
         if tell:
-            self._done.append(LetGone(task_id))
+            self._done.append(LetGone(delivery_id))
 
     def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
-        self._to_speak_for[delivery.attempt.task_id] = (delivery, report)
+        self._to_speak_for[delivery.id] = (delivery, report)
 
     def give_back(self, delivery: Delivery) -> None:
         accepted = self._orchestrator.give_back(delivery)
-        self._done.append(GivenBack(delivery.attempt.task_id, accepted))
+        self._done.append(GivenBack(delivery.id, accepted))
 
     def stop_asking(self) -> None:
         self._task_names = ()
+        self._done.append(StoppedAsking())
 
     def news(self) -> list[News]:
         news, self._done = self._done, []
@@ -186,7 +192,7 @@ class InlineDesk:
                 news.append(told)
 
     def _speak(self, news: list[News]) -> None:
-        for task_id, (delivery, report) in list(self._to_speak_for.items()):
+        for delivery_id, (delivery, report) in list(self._to_speak_for.items()):
             receipt = speak_for_the_dead(self._orchestrator, delivery, report)
-            del self._to_speak_for[task_id]
-            news.append(Spoken(task_id, receipt))
+            del self._to_speak_for[delivery_id]
+            news.append(Spoken(delivery_id, receipt))

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 ORPHANED_EXIT_CODE = 75
 
-HEARTBEAT_TIMEOUT_SECONDS = 15.0
-"""Longer than any heartbeat can take: its requests have time-outs."""
+HEARTBEAT_TIMEOUT_SECONDS = 40.0
+"""Longer than any heartbeat can take: its few requests have time-outs."""
 
-_SOON_SECONDS = 1.0
+_SOON_SECONDS = 2.0
 
 
 class RenewedLease:
@@ -126,6 +126,7 @@ class Executor:
         self, assignment: Assignment, runtime: Runtime, error: PeragoError
     ) -> AttemptOutcome:
         report = failed(error)
+        runtime.journal.started("report")
         self._lease.rest()
         receipt = hand_in(runtime, assignment.delivery, report, self._lease)
         accepted = receipt is not None and receipt.accepted

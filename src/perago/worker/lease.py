@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from perago.model.outcome import ReportReceipt, TaskReport
     from perago.ports.orchestrator import Orchestrator
 
-GIVEN_UP = frozenset({TaskStatus.TIMED_OUT, TaskStatus.CANCELED})
-"""What only the orchestrator ends an attempt with; any other end was its own worker's report."""
+LEAST_SECONDS = 1.0
+"""Between two times that the orchestrator is asked about one lease."""
 
 
 @dataclass(slots=True)
@@ -33,15 +33,16 @@ class Held:
 
     @property
     def due_at(self) -> float:
-        """When it wants to be tended again."""
-        return min(self.renewed_at + self.heartbeat_seconds, self.looked_at + self.look_seconds)
+        """When it wants to be tended again: not at once, if that was just tried without success."""
+        due = min(self.renewed_at + self.heartbeat_seconds, self.looked_at + self.look_seconds)
+        return max(due, self.looked_at + LEAST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """A heartbeat that was sent at ``at`` was accepted."""
 
-    task_id: str
+    delivery_id: str
     at: float
 
 
@@ -52,7 +53,8 @@ class Lost:
     If it was ``delivered_again``, the attempt itself goes on with somebody else.
     """
 
-    task_id: str
+    delivery_id: str
+    status: str
     why: str
     delivered_again: bool = False
 
@@ -64,22 +66,20 @@ def tend(orchestrator: Orchestrator, held: Held, now: float) -> Renewed | Lost |
     lost before it says so. Raises OrchestratorError.
     """
     held.looked_at = now
-    if now - held.renewed_at >= held.heartbeat_seconds and orchestrator.heartbeat(held.delivery):
-        held.renewed_at = now
-        return Renewed(held.delivery.attempt.task_id, now)
-    return _standing(orchestrator, held.delivery)
-
-
-def _standing(orchestrator: Orchestrator, delivery: Delivery) -> Lost | None:
-    task_id = delivery.attempt.task_id
+    delivery = held.delivery
+    is_due = now - held.renewed_at >= held.heartbeat_seconds
     try:
-        now = orchestrator.reload(delivery.attempt)
+        if is_due and orchestrator.heartbeat(delivery):
+            held.renewed_at = now
+            return Renewed(delivery.id, now)
+        standing = orchestrator.reload(delivery.attempt)
     except UnknownAttemptError:
-        return Lost(task_id, "the orchestrator doesn't know it any more")
-    if now.status in GIVEN_UP:
-        return Lost(task_id, f"it is {now.status}")
-    if now.status is TaskStatus.IN_PROGRESS and is_superseded(delivery, now):
-        return Lost(task_id, f"it was delivered again, to {now.worker_id}", delivered_again=True)
+        return Lost(delivery.id, "UNKNOWN", "the orchestrator doesn't know it any more")
+    if is_superseded(delivery, standing):
+        why = f"it was delivered again, to {standing.worker_id}"
+        return Lost(delivery.id, standing.status, why, delivered_again=True)
+    if standing.status is not TaskStatus.IN_PROGRESS:
+        return Lost(delivery.id, standing.status, f"it is {standing.status}")
     return None
 
 

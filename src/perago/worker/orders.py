@@ -38,7 +38,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    task_id: str
+    delivery_id: str
     tell: bool
 
 
@@ -58,4 +58,9 @@ class StopAsking:
     """Take no more work."""
 
 
-Order = Begin | Serve | Offer | Hold | LetGo | SpeakFor | GiveBack | StopAsking
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The supervisor turns. Without it nobody's leases are kept."""
+
+
+Order = Begin | Serve | Offer | Hold | LetGo | SpeakFor | GiveBack | StopAsking | Pulse

@@ -14,19 +14,29 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from perago.errors import OrchestratorError, OrchestratorUnavailableError
-from perago.worker.desk import Delivered, GivenBack, Heard, LetGone, Spoken, Unheard
-from perago.worker.lease import Held, speak_for_the_dead, tend
+from perago.worker.desk import (
+    Delivered,
+    GivenBack,
+    Heard,
+    LetGone,
+    Spoken,
+    StoppedAsking,
+    Unheard,
+)
+from perago.worker.lease import Held, Lost, speak_for_the_dead, tend
 from perago.worker.orders import (
     Begin,
     GiveBack,
     Hold,
     LetGo,
     Offer,
+    Pulse,
     Serve,
     SpeakFor,
     StopAsking,
@@ -41,9 +51,13 @@ if TYPE_CHECKING:
     from perago.worker.orders import Order
 
 ORPHANED_EXIT_CODE = 75
+BROKEN_EXIT_CODE = 70
 
 LOOK_SECONDS = 2.0
 """How often a held attempt's standing is looked up between heartbeats."""
+
+DEAF_SECONDS = 30.0
+"""Silence after which the supervisor is taken for stuck: then its leases are let run out."""
 
 PULSE_SECONDS = 5.0
 """How often the supervisor hears from us, so that a stuck poller can be told from an idle one."""
@@ -68,10 +82,12 @@ class Poller:
         self._changed = threading.Condition()
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
+        self._is_asking = False
         self._held: dict[str, Held] = {}
         self._to_tend: set[str] = set()
         self._being_tended: set[str] = set()
-        self._reachable: bool | None = None
+        self._trouble: str | None = "nothing was heard yet"
+        self._heard_at = time.monotonic()
         self._freshly_offered = False
         self._talking = ThreadPoolExecutor(_TALKING_THREADS, thread_name_prefix="talk")
 
@@ -81,6 +97,7 @@ class Poller:
 
     def obey(self, order: Order) -> None:
         with self._changed:
+            self._heard_at = time.monotonic()
             match order:
                 case Serve(task_names):
                     self._task_names = task_names
@@ -88,22 +105,35 @@ class Poller:
                     self._slots += slots
                     self._freshly_offered = True
                 case Hold(delivery, heartbeat_seconds, leased_at):
-                    self._held[delivery.attempt.task_id] = Held(
+                    self._held[delivery.id] = Held(
                         delivery, heartbeat_seconds, LOOK_SECONDS, leased_at, leased_at
                     )
-                case LetGo(task_id, to_be_told):
-                    self._held.pop(task_id, None)
+                case LetGo(delivery_id, to_be_told):
+                    self._held.pop(delivery_id, None)
                     if to_be_told:
-                        self._talking.submit(self._tell_when_quiet, task_id)
+                        self._talk(self._tell_when_quiet, delivery_id)
                 case SpeakFor():
-                    self._talking.submit(self._speak, order)
+                    self._talk(self._speak, order)
                 case GiveBack(delivery):
-                    self._talking.submit(self._give_back, delivery)
+                    self._talk(self._give_back, delivery)
                 case StopAsking():
                     self._task_names = ()
-                case Begin():
-                    raise AssertionError("there is only one beginning")
+                    self._talk(self._tell_when_no_longer_asking)
+                case Begin() | Pulse():
+                    pass
             self._changed.notify_all()
+
+    def _talk(self, say: Callable[..., None], *about: object) -> None:
+        """Do it in a thread of the pool, whose errors nobody would ever look at otherwise."""
+
+        def loudly() -> None:
+            try:
+                say(*about)
+            except Exception:  # noqa: BLE001 - a bug, whatever it is: this process is replaced
+                traceback.print_exc()
+                os._exit(BROKEN_EXIT_CODE)
+
+        self._talking.submit(loudly)
 
     # --- asking for work --------------------------------------------------------------------------
     def _ask(self) -> None:
@@ -117,9 +147,12 @@ class Poller:
                     pause = FIRST_PAUSE_SECONDS
                     self._freshly_offered = False
                 names, slots = self._task_names, self._slots
+                self._is_asking = True
             pause = self._ask_once(names, slots, pause)
-            if pause:
-                with self._changed:
+            with self._changed:
+                self._is_asking = False
+                self._changed.notify_all()
+                if pause:
                     self._changed.wait_for(lambda: self._freshly_offered, timeout=pause)
 
     def _ask_once(self, names: tuple[str, ...], slots: int, pause: float) -> float:
@@ -139,32 +172,39 @@ class Poller:
             return 0.0 if len(found) == slots else FIRST_PAUSE_SECONDS
         return min(max(pause, FIRST_PAUSE_SECONDS) * 2, LONGEST_PAUSE_SECONDS)
 
+    def _tell_when_no_longer_asking(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_asking)
+        self._tell(StoppedAsking())
+
     # --- keeping leases ---------------------------------------------------------------------------
     def _keep(self) -> None:
         while True:
             with self._changed:
                 now = time.monotonic()
+                # Who isn't there any more, or stands still, keeps nothing from being tried again.
+                is_alone = now - self._heard_at > DEAF_SECONDS
                 waiting = [
                     held
-                    for task_id, held in self._held.items()
-                    if task_id not in self._to_tend | self._being_tended
+                    for delivery_id, held in self._held.items()
+                    if delivery_id not in self._to_tend | self._being_tended and not is_alone
                 ]
                 due = [held for held in waiting if held.due_at <= now]
                 for held in due:
-                    self._to_tend.add(held.delivery.attempt.task_id)
+                    self._to_tend.add(held.delivery.id)
                 later = min((h.due_at for h in waiting if h.due_at > now), default=None)
                 if not due:
                     self._changed.wait(None if later is None else later - now)
             for held in due:
-                self._talking.submit(self._tend, held)
+                self._talk(self._tend, held)
 
     def _tend(self, held: Held) -> None:
-        task_id = held.delivery.attempt.task_id
+        delivery_id = held.delivery.id
         with self._changed:
-            self._to_tend.discard(task_id)
-            if self._held.get(task_id) is not held:  # let go while it waited for a thread
+            self._to_tend.discard(delivery_id)
+            if self._held.get(delivery_id) is not held:  # let go while it waited for a thread
                 return
-            self._being_tended.add(task_id)
+            self._being_tended.add(delivery_id)
         try:
             told = tend(self._orchestrator, held, time.monotonic())
             self._note_answer()
@@ -172,28 +212,30 @@ class Poller:
             self._note_silence(error)
             told = None
         with self._changed:
-            self._being_tended.discard(task_id)
-            is_wanted = task_id in self._held
+            self._being_tended.discard(delivery_id)
+            is_wanted = self._held.get(delivery_id) is held
+            if isinstance(told, Lost):  # a heartbeat now would be for somebody else's delivery
+                self._held.pop(delivery_id, None)
             self._changed.notify_all()
         if told and is_wanted:
             self._tell(told)
 
-    def _quieten(self, task_id: str) -> None:
+    def _quieten(self, delivery_id: str) -> None:
         """Return when no heartbeat for it is under way, nor will be.
 
         Conductor answers a heartbeat by writing the task back as it read it a moment before: one
         that is under way could undo what is sent now.
         """
         with self._changed:
-            self._held.pop(task_id, None)
-            self._changed.wait_for(lambda: task_id not in self._being_tended)
+            self._held.pop(delivery_id, None)
+            self._changed.wait_for(lambda: delivery_id not in self._being_tended)
 
-    def _tell_when_quiet(self, task_id: str) -> None:
-        self._quieten(task_id)
-        self._tell(LetGone(task_id))
+    def _tell_when_quiet(self, delivery_id: str) -> None:
+        self._quieten(delivery_id)
+        self._tell(LetGone(delivery_id))
 
     def _speak(self, order: SpeakFor) -> None:
-        self._quieten(order.delivery.attempt.task_id)
+        self._quieten(order.delivery.id)
         pause = FIRST_PAUSE_SECONDS
         receipt = None
         while True:
@@ -207,27 +249,27 @@ class Poller:
             except OrchestratorError as error:  # a no that stays one
                 self._note_silence(error)
             break
-        self._tell(Spoken(order.delivery.attempt.task_id, receipt))
+        self._tell(Spoken(order.delivery.id, receipt))
 
     def _give_back(self, delivery: Delivery) -> None:
-        self._quieten(delivery.attempt.task_id)
+        self._quieten(delivery.id)
         try:
             accepted = self._orchestrator.give_back(delivery)
         except OrchestratorError:  # its lease ends by itself
             accepted = False
-        self._tell(GivenBack(delivery.attempt.task_id, accepted))
+        self._tell(GivenBack(delivery.id, accepted))
 
     # --- how the orchestrator is ------------------------------------------------------------------
     def _note_answer(self) -> None:
         with self._changed:
-            was, self._reachable = self._reachable, True
-        if not was:
+            was, self._trouble = self._trouble, None
+        if was is not None:
             self._tell(Heard())
 
     def _note_silence(self, error: OrchestratorError) -> None:
         with self._changed:
-            was, self._reachable = self._reachable, False
-        if was is not False:
+            was, self._trouble = self._trouble, error.code
+        if was != error.code:
             self._tell(Unheard(error))
 
     def _pulse(self) -> None:
@@ -236,7 +278,14 @@ class Poller:
             time.sleep(PULSE_SECONDS)
 
 
+def _end_broken(thread: threading.ExceptHookArgs) -> None:
+    """A thread that ended by a bug would go unnoticed, so end this process: it is replaced."""
+    threading.__excepthook__(thread)
+    os._exit(BROKEN_EXIT_CODE)
+
+
 def main() -> None:
+    threading.excepthook = _end_broken
     # Signals to the whole group are the supervisor's to act on: leases are kept while it finishes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -9,8 +9,18 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from perago.worker.desk import Delivered, GivenBack, Spoken
-from perago.worker.orders import Begin, GiveBack, Hold, LetGo, Offer, Serve, SpeakFor, StopAsking
+from perago.worker.desk import Delivered, GivenBack, LetGone, Spoken, StoppedAsking
+from perago.worker.orders import (
+    Begin,
+    GiveBack,
+    Hold,
+    LetGo,
+    Offer,
+    Pulse,
+    Serve,
+    SpeakFor,
+    StopAsking,
+)
 from perago.worker.poller import PULSE_SECONDS
 
 if TYPE_CHECKING:
@@ -37,7 +47,10 @@ class PollerDesk:
         self._clock = clock
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
+        self._pulsed_at = clock.monotonic()
         self._held: dict[str, Hold] = {}
+        self._to_stop: list[StopAsking] = []
+        self._to_let_go: dict[str, LetGo] = {}
         self._to_speak_for: dict[str, SpeakFor] = {}
         self._to_give_back: dict[str, GiveBack] = {}
         self.restarts = 0
@@ -62,29 +75,37 @@ class PollerDesk:
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         order = Hold(delivery, heartbeat_seconds, leased_at)
-        self._held[delivery.attempt.task_id] = order
+        self._held[delivery.id] = order
         self._send(order)
 
-    def let_go(self, task_id: str, *, tell: bool = False) -> None:
-        if self._held.pop(task_id, None) or tell:
-            self._send(LetGo(task_id, tell))
+    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
+        order, was_held = LetGo(delivery_id, tell), self._held.pop(delivery_id, None)
+        if tell:
+            self._to_let_go[delivery_id] = order
+        if was_held or tell:
+            self._send(order)
 
     def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
         order = SpeakFor(delivery, report)
-        self._to_speak_for[delivery.attempt.task_id] = order
+        self._to_speak_for[delivery.id] = order
         self._send(order)
 
     def give_back(self, delivery: Delivery) -> None:
         order = GiveBack(delivery)
-        self._to_give_back[delivery.attempt.task_id] = order
+        self._to_give_back[delivery.id] = order
         self._send(order)
 
     def stop_asking(self) -> None:
         self._task_names = ()
-        self._send(StopAsking())
+        self._to_stop = [StopAsking()]
+        self._send(*self._to_stop)
 
     def news(self) -> list[News]:
         news: list[News] = []
+        now = self._clock.monotonic()
+        if now - self._pulsed_at >= PULSE_SECONDS:
+            self._pulsed_at = now
+            self._send(Pulse())
         with suppress(EOFError, OSError):
             while self._connection.poll():
                 self._heard_at = self._clock.monotonic()
@@ -103,10 +124,14 @@ class PollerDesk:
         match told:
             case Delivered():
                 self._slots -= 1
-            case Spoken(task_id):
-                self._to_speak_for.pop(task_id, None)
-            case GivenBack(task_id):
-                self._to_give_back.pop(task_id, None)
+            case StoppedAsking():
+                self._to_stop.clear()
+            case LetGone(delivery_id):
+                self._to_let_go.pop(delivery_id, None)
+            case Spoken(delivery_id):
+                self._to_speak_for.pop(delivery_id, None)
+            case GivenBack(delivery_id):
+                self._to_give_back.pop(delivery_id, None)
             case _:
                 pass
 
@@ -134,12 +159,12 @@ class PollerDesk:
         self._connection = Connection(ours.detach())
         self._started_at = self._heard_at = self._clock.monotonic()
         orders: list[Order] = [self._begin, Serve(self._task_names), Offer(self._slots)]
-        orders += [*self._held.values(), *self._to_speak_for.values()]
-        orders += self._to_give_back.values()
-        for order in orders:
-            self._send(order)
+        orders += [*self._to_stop, *self._held.values(), *self._to_let_go.values()]
+        orders += [*self._to_speak_for.values(), *self._to_give_back.values()]
+        self._send(*orders)
 
-    def _send(self, order: Order) -> None:
+    def _send(self, *orders: Order) -> None:
         """To a dead poller nothing is lost: its successor is told everything anew."""
         with suppress(OSError):
-            self._connection.send(order)
+            for order in orders:
+                self._connection.send(order)

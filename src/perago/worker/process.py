@@ -72,14 +72,16 @@ class ExecutorProcess:
         """Let :meth:`end` find it gone already."""
         self._signal_group(signal.SIGTERM)
 
-    def end(self) -> None:
-        """Stop it and every process it started; returns when it is gone."""
+    def end(self) -> list[FromExecutor]:
+        """Stop it and every process it started; the last it said, once it is gone."""
         self.ask_to_end()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_TERMINATION_GRACE_SECONDS)
         self._signal_group(signal.SIGKILL)  # also for children that outlived their parent
         self._process.wait()
+        last_words = self.messages()
         self.connection.close()
+        return last_words
 
     def _signal_group(self, number: int) -> None:
         with suppress(ProcessLookupError):

@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 from contextlib import ExitStack
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from perago.worker.watcher import Watcher
 
 _TICK_SECONDS = 0.5
+_LAST_ANSWER_SECONDS = 1.0
 _GIVING_BACK_SECONDS = 5.0
 _CLEARING_SECONDS = 10.0
 _OWNER = "supervisor.lock"
@@ -57,6 +59,7 @@ class Service:
         self._entrance = _Entrance()
         self._watcher = watcher = Watchers(self._entrance, watcher)
         self._troubles_with = troubles_with
+        self._troubles: SimpleQueue[PeragoError] = SimpleQueue()
         self._clock = system_clock()
         self._employment = Employment(settings, tuple(modules))
         self._slots = [Slot(self._employment, self._clock, watcher) for _ in range(slots)]
@@ -105,7 +108,7 @@ class Service:
             stack.callback(supervisor.stop)
             supervisor.start()
             self._serve_until(supervisor, desk, interruption)
-            self._finish(supervisor, desk, interruption)
+            self._finish(supervisor, interruption)
 
     # --- serving ----------------------------------------------------------------------------------
     def _serve_until(
@@ -125,6 +128,8 @@ class Service:
             if not self._tasks:  # what can't be loaded now was never served
                 raise
             self._watcher.trouble(error)
+        while not self._troubles.empty():  # watchers are told things in this thread alone
+            self._watcher.trouble(self._troubles.get())
         self.turned_at = self._clock.monotonic()
 
     def _begin(self, tasks: tuple[ServedTask, ...], desk: PollerDesk) -> None:
@@ -139,12 +144,17 @@ class Service:
         definitions = [task.definition for task in self._tasks.values()]
         try:
             for trouble in self._troubles_with(definitions):
-                self._watcher.trouble(trouble)
+                self._troubles.put(trouble)
         except PeragoError:  # it says so itself when it is asked for work
             return
 
     def _served(self, attempt: Attempt) -> Served:
-        task = self._tasks[attempt.task_name]
+        task = self._tasks.get(attempt.task_name)
+        if task is None:  # asked for under another name, which is its type in the workflow
+            raise RuntimeConfigError(
+                f"this worker serves no task {attempt.task_name!r}",
+                fix="give the task the same name and type in the workflow definition",
+            )
         return Served(task.module, task.controls)
 
     def _logs_of(self, attempt: Attempt) -> Path:
@@ -153,10 +163,10 @@ class Service:
         return directory
 
     # --- stopping ---------------------------------------------------------------------------------
-    def _finish(self, supervisor: Supervisor, desk: PollerDesk, interruption: Interruption) -> None:
+    def _finish(self, supervisor: Supervisor, interruption: Interruption) -> None:
         """Finish what runs within its grace; then, or at a second signal, give back the rest."""
         self.stopping = True
-        desk.stop_asking()
+        supervisor.take_no_more(_LAST_ANSWER_SECONDS)
         grace = supervisor.grace_seconds
         while supervisor.busy and not interruption.is_due(grace):
             self._tick(supervisor)

@@ -56,9 +56,12 @@ class Work:
     def is_publishing(self) -> bool:
         return self.step in PUBLISHING_STEPS
 
-    def settled_at(self) -> float:
-        """When no request of its publication can be on its way any more."""
-        return self.step_began_at + self.budget.lakefs_merge_timeout_seconds
+    @property
+    def seconds_to_settle(self) -> float:
+        """How long a request that its executor had just sent may be on its way."""
+        if self.step == "publish":
+            return float(self.budget.lakefs_merge_timeout_seconds)
+        return float(self.budget.conductor_completion_timeout_seconds if self.is_publishing else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,6 @@ class Slot:
 
     def assign(self, work: Work) -> None:
         self.work = work
-        self.offered = False
         self._watcher.attempt_started(work.attempt)
         self.tell(work.assignment)
 
@@ -134,12 +136,13 @@ class Slot:
             self._executor.ask_to_end()
 
     def end(self) -> Work | None:
-        """End the executor; the attempt it was at."""
-        work, self.work = self.work, None
+        """End the executor; the attempt it was at, and how far that had come by its last word."""
+        executor, self._executor = self._executor, None
         self.is_ready = False
-        if self._executor is not None:
-            self._executor.end()
-            self._executor = None
+        last_words = executor.end() if executor else []
+        for message in last_words if self.work else ():
+            self._hear(message)
+        work, self.work = self.work, None
         return work
 
     def death(self) -> str | None:

@@ -13,9 +13,18 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.errors import RuntimeConfigError
 from perago.flow.report import failed
-from perago.model.attempt import Execution
-from perago.worker.desk import Delivered, GivenBack, Heard, LetGone, Spoken, Unheard
+from perago.model.attempt import Execution, name_part
+from perago.worker.desk import (
+    Delivered,
+    GivenBack,
+    Heard,
+    LetGone,
+    Spoken,
+    StoppedAsking,
+    Unheard,
+)
 from perago.worker.lease import Lost, Renewed
 from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
 from perago.worker.printed import last_printed
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_SECONDS = 1.0
+_WAITING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,8 @@ class Supervisor:
         self._waiting: list[Delivered] = []
         self._obituaries: dict[str, _Obituary] = {}
         self._leaving: set[str] = set()
+        self._takes_work = True
+        self._is_asking = True
         self._looked_at = clock.monotonic()
 
     @property
@@ -146,6 +158,15 @@ class Supervisor:
             self._react(told)
         self._fill()
 
+    def take_no_more(self, seconds: float) -> None:
+        """Ask for no more work, and wait for that long until what was asked for is answered.
+
+        What is handed out to us from now on is given back.
+        """
+        self._takes_work = False
+        self._desk.stop_asking()
+        self._listen(seconds, lambda: self._is_asking)
+
     def stop(self) -> None:
         """End the executors and clean up what they were at. Their attempts stay as they are."""
         for slot in self._slots:
@@ -168,19 +189,23 @@ class Supervisor:
             given_back = not work.is_publishing
             words = "given back" if given_back else "left to its lease: it was publishing"
             self._watcher.attempt_ended(work.attempt, f"stopped ({words})", None)
-            self._desk.let_go(work.attempt.task_id)
+            self._desk.let_go(work.delivery.id)
             if given_back:
                 self._give_back(work.delivery)
         for delivered in self._waiting:
-            self._desk.let_go(delivered.delivery.attempt.task_id)
+            self._desk.let_go(delivered.delivery.id)
             self._give_back(delivered.delivery)
         self._waiting.clear()
         self._place.clear()
 
     def settle(self, seconds: float) -> None:
         """Wait for that long for answers about what was given back."""
+        self._listen(seconds, lambda: bool(self._leaving))
+
+    def _listen(self, seconds: float, condition: Callable[[], bool]) -> None:
+        """Listen to the desk alone, for that long or as long as ``condition`` holds."""
         deadline = self._clock.monotonic() + seconds
-        while self._leaving and (left := deadline - self._clock.monotonic()) > 0:
+        while condition() and (left := deadline - self._clock.monotonic()) > 0:
             wait(list(self._desk.connections), timeout=left)
             for told in self._desk.news():
                 self._react(told)
@@ -191,15 +216,40 @@ class Supervisor:
         for slot in self._slots:
             if self._waiting and slot.is_free:
                 delivered = self._waiting.pop(0)
-                work = self._work(delivered)
-                slot.assign(work)
+                self._use_up_an_offer(slot)
+                try:
+                    slot.assign(self._work(delivered))
+                except OSError as error:  # no room for its logs, say
+                    self._refuse(delivered.delivery, error)
+        self._give_back_the_unwanted()
+
+    def _use_up_an_offer(self, preferred: Slot) -> None:
+        """A delivery was made to some slot's offer; it may be another one that takes it."""
+        offered = [slot for slot in (preferred, *self._slots) if slot.offered]
+        if offered:
+            offered[0].offered = False
+
+    def _give_back_the_unwanted(self) -> None:
+        """No executor comes up to take it: somebody else may be able to."""
+        oldest = self._clock.monotonic() - _WAITING_SECONDS
+        for delivered in [d for d in self._waiting if d.asked_at < oldest]:
+            self._waiting.remove(delivered)
+            self._use_up_an_offer(self._slots[0])
+            self._desk.let_go(delivered.delivery.id)
+            self._give_back(delivered.delivery)
+
+    def _refuse(self, delivery: Delivery, error: Exception) -> None:
+        """Fail an attempt that can't even be begun here."""
+        report = failed(error)
+        self._watcher.attempt_ended(delivery.attempt, report.status, report.reason)
+        self._desk.speak_for(delivery, report)
 
     def _work(self, delivered: Delivered) -> Work:
         delivery, attempt = delivered.delivery, delivered.delivery.attempt
         served = self._catalogue(attempt)
         budget = served.controls.budget_within(delivery.response_seconds)
         logs = self._place.logs(attempt)
-        name = f"{attempt.reference_task_name}-{attempt.retry_count}"
+        name = f"{name_part(attempt.reference_task_name)}-{attempt.retry_count}"
         assignment = Assignment(
             delivery,
             Execution.begin(attempt),
@@ -214,23 +264,27 @@ class Supervisor:
     def _hear(self, slot: Slot) -> None:
         for said in slot.hear():
             if isinstance(said, Ended):
-                self._desk.let_go(said.work.attempt.task_id)
+                self._desk.let_go(said.work.delivery.id)
             elif slot.work is not None:
-                self._desk.let_go(slot.work.attempt.task_id, tell=isinstance(said, Reporting))
+                self._desk.let_go(slot.work.delivery.id, tell=isinstance(said, Reporting))
 
     # --- news -------------------------------------------------------------------------------------
     def _react(self, told: News) -> None:
         match told:
+            case Delivered() if not self._takes_work:
+                self._give_back(told.delivery)
             case Delivered():
                 self._take(told)
+            case StoppedAsking():
+                self._is_asking = False
             case Renewed() | LetGone():
                 self._pass_on(told)
             case Lost():
                 self._stop_lost(told)
-            case Spoken(task_id, receipt):
-                self._end_obituary(task_id, receipt.status if receipt else None)
-            case GivenBack(task_id):
-                self._leaving.discard(task_id)
+            case Spoken(delivery_id, receipt):
+                self._end_obituary(delivery_id, receipt.status if receipt else None)
+            case GivenBack(delivery_id):
+                self._leaving.discard(delivery_id)
             case Heard():
                 self._watcher.orchestrator_heard()
             case Unheard(error):
@@ -238,40 +292,48 @@ class Supervisor:
 
     def _take(self, delivered: Delivered) -> None:
         delivery = delivered.delivery
-        controls = self._catalogue(delivery.attempt).controls
+        try:
+            controls = self._catalogue(delivery.attempt).controls
+        except RuntimeConfigError as error:
+            self._use_up_an_offer(self._slots[0])
+            self._refuse(delivery, error)
+            return
         budget = controls.budget_within(delivery.response_seconds)
         self._desk.hold(delivery, budget.heartbeat_interval_seconds, delivered.asked_at)
         self._waiting.append(delivered)
 
     def _pass_on(self, told: Renewed | LetGone) -> None:
         """Tell the executor how its lease is."""
-        for slot in self._slots_at(told.task_id):
+        for slot in self._slots_at(told.delivery_id):
             if isinstance(told, LetGone):
                 slot.tell(Quiet())
             elif slot.work is not None:
                 slot.tell(LeaseRenewed(told.at))
                 self._watcher.lease_renewed(slot.work.attempt)
 
-    def _slots_at(self, task_id: str) -> list[Slot]:
-        return [s for s in self._slots if s.work and s.work.attempt.task_id == task_id]
+    def _slots_at(self, delivery_id: str) -> list[Slot]:
+        return [s for s in self._slots if s.work and s.work.delivery.id == delivery_id]
 
     def _stop_lost(self, lost_: Lost) -> None:
-        for slot in self._slots_at(lost_.task_id):
+        for slot in self._slots_at(lost_.delivery_id):
             work = slot.work
-            if work is None or (lost_.delivered_again and work.is_publishing):
-                # What it publishes may still be accepted, if it is left to report it.
+            # What it publishes may still be accepted, if it is left to report it; and that an
+            # attempt has ended is no news to one that has just reported it.
+            if work is None or work.step == "report":
                 continue
-            reason = f"stopped, as it is no longer the current attempt: {lost_.why}"
-            self._watcher.attempt_ended(work.attempt, "LOST", reason)
-            slot.end()
-            self._desk.let_go(lost_.task_id)
+            if lost_.delivered_again and work.is_publishing:
+                continue
+            if slot.end() is not None:
+                reason = f"stopped, as it is no longer the current attempt: {lost_.why}"
+                self._watcher.attempt_ended(work.attempt, "LOST", reason)
+            self._desk.let_go(lost_.delivery_id)
             self._place.clear()
         for delivered in list(self._waiting):
-            if delivered.delivery.attempt.task_id == lost_.task_id:
+            if delivered.delivery.id == lost_.delivery_id:
                 self._waiting.remove(delivered)
-                self._desk.let_go(lost_.task_id)
-                next(slot for slot in self._slots if slot.offered).offered = False
-        self._end_obituary(lost_.task_id, "LOST")
+                self._use_up_an_offer(self._slots[0])
+                self._desk.let_go(lost_.delivery_id)
+        self._end_obituary(lost_.delivery_id, lost_.status)
 
     # --- death ------------------------------------------------------------------------------------
     def _notice_death(self, slot: Slot) -> None:
@@ -289,9 +351,9 @@ class Supervisor:
             return
         report = failed(lost(work, death, self._place.on))
         report = replace(report, logs=last_printed(work.assignment.output_log))
-        waits = work.step == "publish" and self._place.requests_outlive_us
-        due_at = work.settled_at() if waits else self._clock.monotonic()
-        self._obituaries[work.attempt.task_id] = _Obituary(work, report, due_at)
+        waits = work.seconds_to_settle if self._place.requests_outlive_us else 0.0
+        due_at = self._clock.monotonic() + waits
+        self._obituaries[work.delivery.id] = _Obituary(work, report, due_at)
 
     def _announce_deaths(self) -> None:
         """At once, unless a request of the dead may still land.
@@ -303,16 +365,16 @@ class Supervisor:
                 obituary.told = True
                 self._desk.speak_for(obituary.work.delivery, obituary.report)
 
-    def _end_obituary(self, task_id: str, status: str | None) -> None:
-        obituary = self._obituaries.pop(task_id, None)
+    def _end_obituary(self, delivery_id: str, status: str | None) -> None:
+        obituary = self._obituaries.pop(delivery_id, None)
         if obituary is None:
             return
-        self._desk.let_go(task_id)
+        self._desk.let_go(delivery_id)
         # It may have died after its own report was accepted: then that one stands.
         stands = status == obituary.report.status
         reason = obituary.report.reason if stands else None
         self._watcher.attempt_ended(obituary.work.attempt, status or "SUPERSEDED", reason)
 
     def _give_back(self, delivery: Delivery) -> None:
-        self._leaving.add(delivery.attempt.task_id)
+        self._leaving.add(delivery.id)
         self._desk.give_back(delivery)

@@ -1,6 +1,7 @@
 """A task whose body misbehaves in a chosen way the first time, and works after that.
 
-The first time is known by a file in the directory FLAGS (in the environment), made by the body.
+The first time is known by a file in the directory FLAGS (in the environment), made by the body. The
+tasks' names are this test process's own: it may share a Conductor with another one.
 """
 
 import ctypes
@@ -21,6 +22,7 @@ from perago import RetryPolicy, TaskControls, TimeoutPolicy, WorkspaceSpec, pipe
 
 AT_ONCE = RetryPolicy(count=2, delay_seconds=0)
 FLAGS = Path(os.environ["FLAGS"])
+WHO = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 class Choice(BaseModel):
@@ -143,7 +145,7 @@ def misbehave(ws: Path, how: str) -> None:
 
 
 @task(
-    name="bodies.misbehave",
+    name=f"bodies.misbehave{WHO}",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE),
@@ -155,7 +157,7 @@ def misbehaving(ws: Path, params: Choice) -> Choice:
 
 
 @task(
-    name="bodies.retried",
+    name=f"bodies.retried{WHO}",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=3, policy="RETRY")),
@@ -166,7 +168,7 @@ def retried(ws: Path, params: Choice) -> Choice:
 
 
 @task(
-    name="bodies.given_up",
+    name=f"bodies.given_up{WHO}",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=3, policy="TIME_OUT_WF")),
@@ -176,7 +178,7 @@ def given_up(ws: Path, params: Choice) -> Choice:
     return params
 
 
-@task(name="bodies.after", owner_email="d@example.com", workspace=WorkspaceSpec())
+@task(name=f"bodies.after{WHO}", owner_email="d@example.com", workspace=WorkspaceSpec())
 def after(ws: Path, params: Choice) -> Surroundings:
     print("printed afterwards")  # noqa: T201 - where this goes is the subject of a test
     (ws / f"after-{params.how}.txt").write_text("done\n")

@@ -8,7 +8,9 @@ import pytest
 
 from perago import PublishBudget, TaskControls
 from perago.errors import OrchestratorUnavailableError, UnknownAttemptError
+from perago.flow.recover import collect, leftovers
 from perago.model.attempt import TaskStatus
+from perago.model.keys import MARKER_NAME
 from perago.ports.failpoints import FAILPOINTS
 from perago.testing.faulty_store import FaultyStore, lose_answer, lose_request, refuse, unavailable
 
@@ -99,9 +101,18 @@ def test_a_zombie_past_both_fences_never_undoes_its_retry_at_cas(atomic, edits):
     assert atomic.bench.history()[:2] == [retries[0].published.ref, atomic.A]
 
 
-def test_an_orchestrator_that_does_not_answer_at_a_fence_stops_the_attempt(stage, edits):
-    down = stage.flaky_queue(reload=[OrchestratorUnavailableError("no answer")])
-    outcome = stage.attempt(edits, orchestrator=down)
+def test_an_orchestrator_that_does_not_answer_at_a_fence_is_waited_for(stage, edits):
+    down = stage.flaky_queue(reload=[OrchestratorUnavailableError("restarting")] * 3)
+    before = stage.bench.clock.monotonic()
+    assert stage.attempt(edits, orchestrator=down, lease=Remaining(60)).accepted
+    assert stage.bench.clock.monotonic() - before >= 1.4
+
+
+def test_an_orchestrator_that_does_not_answer_while_the_lease_lasts_stops_the_attempt(stage, edits):
+    down = stage.flaky_queue(reload=[OrchestratorUnavailableError("no answer")] * 99)
+    controls = TaskControls(publish_budget=BUDGET)
+    lease = Remaining(BUDGET.publish_seconds)
+    outcome = stage.attempt(edits, orchestrator=down, controls=controls, lease=lease)
     assert outcome.report.status is TaskStatus.FAILED
     assert "orchestrator_unavailable" in outcome.report.reason
     assert stage.bench.head == stage.A
@@ -167,9 +178,14 @@ def test_failing_to_delete_the_staging_branch_changes_no_result(stage, edits, ed
     outcome = stage.attempt(edits, store=store)
     assert outcome.accepted
     assert stage.bench.read() == edited
-    assert (
-        stage.journal.of("cleanup.failed")["branch"] == stage.journal.of("stage.branch")["branch"]
-    )
+    branch = stage.journal.of("stage.branch")["branch"]
+    assert stage.journal.of("cleanup.failed")["branch"] == branch
+
+    (leftover,) = leftovers(stage.bench.attempts)
+    assert leftover.staging_branch == branch
+    assert [path.name for path in leftover.path.iterdir()] == [MARKER_NAME]
+    collect(stage.bench.store, leftover)
+    stage.assert_nothing_left()
 
 
 def test_failing_to_remove_the_directory_changes_no_result(stage, edits):

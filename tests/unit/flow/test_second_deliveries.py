@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perago import TaskTerminalError
+from perago.errors import OrchestratorUnavailableError
 from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import TaskStatus
+from perago.model.run import RunStatus
 
 ANOTHER, THE_SAME = "worker-2", "worker-1"
 to_whom = pytest.mark.parametrize("worker_id", [ANOTHER, THE_SAME], ids=["another", "the same"])
@@ -87,6 +90,17 @@ def test_superseded_before_a_reset_it_does_not_reset(
     assert second.published.replaced == abandoned
 
 
+def fail(workspace):
+    raise TaskTerminalError("wrong file")
+
+
+def test_superseded_its_body_may_fail_as_it_likes(stage, deliver_again_at):
+    first, run_the_second = deliver_again_at("pre.checked", body=fail)
+    assert_silent(stage, first, code="task_terminal")
+    assert run_the_second().accepted
+    assert stage.bench.queue.runs()[0].status is RunStatus.FAILED
+
+
 def test_one_that_published_before_it_was_superseded_is_the_one_that_counts(
     stage, deliver_again_at
 ):
@@ -115,6 +129,13 @@ def test_what_a_twin_published_is_left_to_its_report(stage, edits, no_edits, cha
     assert second.report.reason.startswith("twin_published: ")
     assert first.execution_id in second.report.reason
     assert_published_once(stage, first)
+
+
+def test_a_failure_is_reported_if_nobody_says_whether_it_was_superseded(stage):
+    down = stage.flaky_queue(reload=[OrchestratorUnavailableError("no answer")])
+    outcome = stage.attempt(fail, orchestrator=down)
+    assert outcome.accepted
+    assert outcome.report.status is TaskStatus.FAILED_WITH_TERMINAL_ERROR
 
 
 class Died(BaseException):

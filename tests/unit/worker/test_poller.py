@@ -8,7 +8,7 @@ from queue import Empty, Queue
 
 import pytest
 
-from perago.errors import OrchestratorUnavailableError
+from perago.errors import OrchestratorAccessError, OrchestratorUnavailableError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import ReportReceipt, TaskReport
 from perago.worker.desk import Delivered, GivenBack, Heard, Spoken, StoppedAsking, Unheard
@@ -88,7 +88,7 @@ def poller(orchestrator, told):
     yield poller
     poller.obey(StopAsking())
     for task_id in ("1", "slow", "quick"):
-        poller.obey(LetGo(task_id, tell=False))
+        poller.obey(LetGo(f"{task_id}#1", tell=False))
 
 
 def next_of(told, *kinds):
@@ -187,7 +187,7 @@ def test_a_lease_in_hand_is_renewed_until_it_is_let_go(orchestrator, poller, tol
     hold(poller, held)
     first = next_of(told, Renewed)
     assert next_of(told, Renewed).at > first.at
-    poller.obey(LetGo("1", tell=False))
+    poller.obey(LetGo("1#1", tell=False))
     time.sleep(0.1)
     beats = orchestrator.beats
     time.sleep(0.3)
@@ -206,16 +206,18 @@ def test_one_slow_answer_delays_no_other_heartbeat(orchestrator, poller, told):
     orchestrator.heartbeat = heartbeat
     hold(poller, delivery("slow"))
     hold(poller, delivery("quick"))
-    assert next_of(told, Renewed).task_id == "quick"
-    assert next_of(told, Renewed).task_id == "quick"
+    assert next_of(told, Renewed).delivery_id == "quick#1"
+    assert next_of(told, Renewed).delivery_id == "quick#1"
     slow.set()
 
 
-@pytest.mark.parametrize("status", [TaskStatus.TIMED_OUT, TaskStatus.CANCELED])
+@pytest.mark.parametrize(
+    "status", [TaskStatus.TIMED_OUT, TaskStatus.CANCELED, TaskStatus.COMPLETED]
+)
 def test_a_lease_that_is_over_is_told(orchestrator, poller, told, status):
     orchestrator.status = status
     hold(poller, delivery("1"))
-    assert next_of(told, Lost, Renewed) == Lost("1", f"it is {status}")
+    assert next_of(told, Lost, Renewed) == Lost("1#1", status, f"it is {status}")
 
 
 def test_a_delivery_that_was_made_again_is_told(orchestrator, poller, told):
@@ -226,12 +228,15 @@ def test_a_delivery_that_was_made_again_is_told(orchestrator, poller, told):
     assert "delivered again" in lost.why
 
 
-def test_an_attempt_that_reported_itself_is_not_lost(orchestrator, poller, told):
-    orchestrator.status = TaskStatus.COMPLETED
+def test_a_lost_lease_is_told_once_and_kept_no_more(orchestrator, poller, told):
+    orchestrator.poll_count = 2
     hold(poller, delivery("1"))
-    deadline = time.monotonic() + 0.5
+    next_of(told, Lost)
+    beats = orchestrator.beats
+    deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         assert not isinstance(_soon(told), (Lost, Renewed))
+    assert orchestrator.beats == beats
 
 
 def _soon(told):
@@ -239,6 +244,32 @@ def _soon(told):
         return told.get(timeout=0.05)
     except Empty:
         return None
+
+
+def test_while_nobody_answers_a_lease_is_asked_about_no_more_than_once_a_second(
+    orchestrator, poller, told
+):
+    orchestrator.away = True
+    asked = []
+    beat = orchestrator.heartbeat
+    orchestrator.heartbeat = lambda held: (asked.append(time.monotonic()), beat(held))[1]
+    hold(poller, delivery("1"))
+    next_of(told, Unheard)
+    time.sleep(2.2)
+    assert 2 <= len(asked) <= 4
+
+
+def test_an_error_of_another_kind_is_told_although_one_was_told_before(orchestrator, poller, told):
+    orchestrator.away = True
+    poller.obey(Serve(("task",)))
+    poller.obey(Offer(1))
+    assert next_of(told, Unheard).error.code == "orchestrator_unavailable"
+    orchestrator.poll = _refuse
+    assert next_of(told, Unheard).error.code == "orchestrator_access"
+
+
+def _refuse(*_args, **_kwargs):
+    raise OrchestratorAccessError("no entry")
 
 
 def test_a_lease_is_not_lost_while_nobody_says_so(orchestrator, poller, told):
@@ -257,20 +288,22 @@ def test_the_dead_are_spoken_for_until_that_is_heard(orchestrator, poller, told)
     poller.obey(SpeakFor(delivery("1"), REPORT))
     next_of(told, Unheard)
     orchestrator.away = False
-    assert next_of(told, Spoken) == Spoken("1", ReportReceipt(accepted=True, status=REPORT.status))
+    assert next_of(told, Spoken) == Spoken(
+        "1#1", ReportReceipt(accepted=True, status=REPORT.status)
+    )
     assert orchestrator.reports == [("1", REPORT)]
 
 
 def test_nobody_speaks_for_an_attempt_that_is_somebody_elses_now(orchestrator, poller, told):
     orchestrator.poll_count = 2
     poller.obey(SpeakFor(delivery("1"), REPORT))
-    assert next_of(told, Spoken) == Spoken("1", None)
+    assert next_of(told, Spoken) == Spoken("1#1", None)
     assert orchestrator.reports == []
 
 
 def test_what_is_given_back_is_told(orchestrator, poller, told):
     poller.obey(GiveBack(delivery("1")))
-    assert next_of(told, GivenBack) == GivenBack("1", accepted=True)
+    assert next_of(told, GivenBack) == GivenBack("1#1", accepted=True)
     orchestrator.away = True
     poller.obey(GiveBack(delivery("2")))
-    assert next_of(told, GivenBack) == GivenBack("2", accepted=False)
+    assert next_of(told, GivenBack) == GivenBack("2#1", accepted=False)

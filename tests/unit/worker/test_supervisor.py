@@ -191,8 +191,9 @@ def test_an_orchestrator_that_does_not_answer_is_asked_again(bench, supervise, e
     assert attempts()[0].status is TaskStatus.IN_PROGRESS
     bench.clock.advance(31)
     orchestrator.silent = 2
-    supervisor.tick(0)
-    supervisor.tick(0)
+    for _ in range(2):
+        supervisor.tick(0)
+        bench.clock.advance(1)
     assert supervisor.busy
     supervisor.tick(0)
     bench.clock.advance(590)

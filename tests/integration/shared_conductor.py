@@ -1,0 +1,40 @@
+"""One Conductor for all the processes of a test run: it takes long to start, and much memory."""
+
+import os
+from contextlib import contextmanager
+
+from perago.stack import conductor
+from perago.stack.lock import locked
+from perago.stack.server import read_record, stop
+
+ADDRESS_VARIABLE = "PERAGO_TEST_CONDUCTOR"
+"""Names a server that is up already, for who runs a few tests again and again."""
+
+
+@contextmanager
+def shared_conductor(directory):
+    """Its API's address. The first process starts it, the last one ends it."""
+    users, server = directory / "users", directory / "server"
+    with locked(directory / "lock", lambda: None):
+        count = _read(users)
+        if count == 0:
+            conductor.start(server)
+        users.write_text(str(count + 1))
+    try:
+        yield read_record(server).health_url.replace("/health", "/api")
+    finally:
+        with locked(directory / "lock", lambda: None):
+            left = _read(users) - 1
+            users.write_text(str(left))
+            if left == 0:
+                stop(server)
+
+
+def _read(users):
+    return int(users.read_text()) if users.exists() else 0
+
+
+def common_directory(tmp_path_factory):
+    """A directory that all processes of one test run share, whether there are several or one."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "conductor"

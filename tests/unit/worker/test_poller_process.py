@@ -1,0 +1,52 @@
+"""What a supervisor is still owed when its poller has died."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from perago.adapters.conductor.access import ConductorAccess
+from perago.adapters.conductor.adapter import ConductorOrchestrator
+from perago.model.attempt import Attempt, Delivery
+from perago.wiring import system_clock
+from perago.worker.desk import GivenBack, LetGone, StoppedAsking
+from perago.worker.poller_process import PollerDesk
+
+NOBODY = ConductorAccess("http://127.0.0.1:9/api")
+PATIENCE_SECONDS = 60
+DELIVERY = Delivery(Attempt("run", "step", 1, 0, "1", 0, "task"), {}, "worker", 60.0)
+
+
+@pytest.fixture
+def desk():
+    desk = PollerDesk(ConductorOrchestrator(NOBODY), system_clock(), worker_id="worker")
+    yield desk
+    desk.close()
+
+
+def next_of(desk, kind):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for told in desk.news():
+            if isinstance(told, kind):
+                return told
+        time.sleep(0.01)
+    raise AssertionError(f"no {kind} within {PATIENCE_SECONDS} s")
+
+
+@pytest.mark.parametrize(
+    ("order", "kind"),
+    [
+        (lambda desk: desk.let_go("1", tell=True), LetGone),
+        (lambda desk: desk.give_back(DELIVERY), GivenBack),
+        (lambda desk: desk.stop_asking(), StoppedAsking),
+    ],
+    ids=["let go", "give back", "stop asking"],
+)
+def test_what_the_dead_poller_owed_is_told_by_its_successor(order, kind, desk):
+    os.kill(desk.pid, signal.SIGSTOP)
+    order(desk)
+    os.kill(desk.pid, signal.SIGKILL)
+    assert next_of(desk, kind)
+    assert desk.restarts == 1
