@@ -29,10 +29,14 @@ def ensure_peer(tell: Tell) -> Path:
 
     Raises RuntimeConfigError if it can't be fetched from a package index.
     """
+    return ensure(peer_tool(), lambda room: _install(room, tell), tell) / "bin" / "python"
+
+
+def peer_tool() -> Tool:
+    """Where it is, or will be."""
     pins = hashlib.sha256(PINNED.read_bytes()).hexdigest()[:12]
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    peer = Tool("peer", f"{VERSION}-{python}-{pins}", ("bin/python",))
-    return ensure(peer, lambda room: _install(room, tell), tell) / "bin" / "python"
+    return Tool("peer", f"{VERSION}-{python}-{pins}", ("bin/python",))
 
 
 def _install(room: Path, tell: Tell) -> None:

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 import attempt_vs_git
 import big_file
+import conductor_client
+import conductor_throughput
+import conductor_worker
 import lakefs_attempt
 import lakefs_big_object
 import lakefs_growth
@@ -34,9 +37,12 @@ BENCHMARKS = {
     "lakefs_attempt": lakefs_attempt.measure,
     "lakefs_growth": lakefs_growth.measure,
     "lakefs_big_object": lakefs_big_object.measure,
+    "conductor_throughput": conductor_throughput.measure,
+    "conductor_worker": conductor_worker.measure,
+    "conductor_client": conductor_client.measure,
 }
 
-GROUPS = ("lakefs",)
+GROUPS = ("lakefs", "conductor")
 """Names that stand for all benchmarks that begin with them."""
 
 

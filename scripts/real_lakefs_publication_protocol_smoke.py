@@ -27,6 +27,7 @@ from lakefs_scene import AFTER, Place, Scene, edit, leave
 from lakefs_sdk.exceptions import ApiException
 from lakefs_witness import Skipped, Witness
 
+from perago.adapters.lakefs.access import LakeFSAccess
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.outcome import AttemptOutcome, PublishPath
@@ -261,16 +262,21 @@ def opened(repository: str | None) -> Iterator[Place]:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perago-smoke-")))
         settings = load_settings(home=home, workspace_root=home / "attempts", cache=home / "cache")
         access = lakefs_access(settings)
-        if repository is None and access.storage_namespace is None:
-            raise RuntimeConfigError(
-                "no repository was named, and there is no saying where a new one would keep its "
-                "objects",
-                fix="give --repository NAME, or set PERAGO_LAKEFS_STORAGE_NAMESPACE",
-            )
-        name = repository or f"perago-smoke-{secrets.token_hex(4)}"
+        name = repository or new_repository(access)
         store = stack.enter_context(closing(open_lakefs(settings)))
         witness = stack.enter_context(closing(Witness(access, name)))
         yield Place(store, witness, home, is_own=repository is None)
+
+
+def new_repository(access: LakeFSAccess) -> str:
+    """A name for one of its own. Raises RuntimeConfigError if it couldn't be made."""
+    if access.storage_namespace is None:
+        raise RuntimeConfigError(
+            "no repository was named, and there is no saying where a new one would keep its "
+            "objects",
+            fix="give --repository NAME, or set PERAGO_LAKEFS_STORAGE_NAMESPACE",
+        )
+    return f"perago-smoke-{secrets.token_hex(4)}"
 
 
 def show(repository: str | None, *, as_json: bool) -> int:

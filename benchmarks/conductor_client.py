@@ -1,0 +1,77 @@
+"""What one request to Conductor costs with our own client, and with the official one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conductor_rig import rig
+from lakefs_peer import ensure_peer
+from measuring import MIB, Figure, Report, median, say, settle
+
+if TYPE_CHECKING:
+    from conductor_rig import Rig
+    from measuring import Samples, Scale
+
+DRIVER = Path(__file__).with_name("conductor_client_driver.py")
+QUANTITIES = {
+    "processor_ms": ("processor time of reading a task", "ms", 1.0),
+    "clock_ms": ("reading a task, by the clock", "ms", 1.0),
+    "import_seconds": ("importing it", "s", 1.0),
+    "resident_bytes": ("memory it holds after a first request", "MiB", MIB),
+}
+
+
+def measure(scratch: Path, scale: Scale) -> Report:
+    official = ensure_peer(say)  # the peer brings it
+    pythons = {"own": sys.executable, "official": str(official)}
+    rounds = scale.rounds_or(5)
+    with rig(scratch) as bench:
+        arguments = [
+            bench.conductor.address,
+            task_to_read(bench),
+            str(scale.pick(quick=50, full=500)),
+        ]
+        samples: Samples = {f"{who}, {what}": [] for who in pythons for what in QUANTITIES}
+        for number in range(rounds + 1):
+            for who, python in pythons.items():
+                settle()
+                found = ask(python, who, *arguments)
+                for what, value in found.items():
+                    samples[f"{who}, {what}"] += [value] if number else []
+    return Report(
+        name="conductor_client",
+        question="the client of Conductor: our own, and the official one",
+        basis=f"medians of {rounds} interleaved rounds, each a new process",
+        figures=tuple(figure(what, samples) for what in QUANTITIES),
+        samples=samples,
+    )
+
+
+def task_to_read(bench: Rig) -> str:
+    side = bench.side("nobody", "unserved")
+    (workflow,) = bench.conductor.queue(side, [{"params": {}}])
+    return str(bench.conductor.ask("GET", f"/workflow/{workflow}")["tasks"][0]["taskId"])
+
+
+def ask(python: str, *arguments: str) -> dict[str, float]:
+    said = subprocess.run([python, str(DRIVER), *arguments], check=True, stdout=subprocess.PIPE)
+    found: dict[str, float] = json.loads(said.stdout)
+    return found
+
+
+def figure(what: str, samples: Samples) -> Figure:
+    words, unit, size = QUANTITIES[what]
+    own, official = ([v / size for v in samples[f"{who}, {what}"]] for who in ("own", "official"))
+    return Figure(
+        f"{words}: official, times our own",
+        f"{told(own)}, official {told(official)} {unit}",
+        median(official) / median(own),
+    )
+
+
+def told(values: list[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f}-{max(values):.2f})"

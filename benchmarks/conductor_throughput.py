@@ -1,0 +1,193 @@
+"""Tasks a second on a real Conductor: this worker, perago 0.6.1's, and raw HTTP pollers."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from conductor_rig import rig
+from lakefs_peer import ensure_peer
+from lakefs_rig import lake
+from measuring import Figure, Report, at_least, interleaved, median, say, settle
+from shipped import BRANCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from conductor_rig import Conductor, Rig, Side, Worker
+    from lakefs_rig import Lake
+    from measuring import Samples, Scale
+
+EXECUTORS = 4
+PART_OF_RAW_POLLERS = 0.9
+TIMES_PEER = 1.0
+WORKSPACE_TIMES_PEER = 2.0
+OBJECTS = 5
+OBJECT_BYTES = 1_000
+REPOSITORY = "throughput"
+SECONDS_TO_WAKE = 2.0
+"""For whoever has been frozen for a minute to connect again, and to see that nobody is stuck."""
+
+NO_PARAMS: dict[str, object] = {"params": {}}
+
+
+@dataclass
+class Racer:
+    """One side: its worker, frozen while it isn't its turn, and the tasks it is given at each."""
+
+    conductor: Conductor
+    side: Side
+    worker: Worker
+    inputs: Sequence[dict[str, object]]
+    processor: list[float] = field(default_factory=list)
+
+    def get_ready(self) -> None:
+        """Return when it serves, at rest."""
+        first = self.conductor.queue(self.side, self.inputs[:1])
+        self.conductor.ended(self.side, first, self.worker)
+        self.worker.freeze()
+
+    def drain(self) -> float:
+        """Seconds from facing a full queue to the end of its last task."""
+        self.worker.thaw()
+        time.sleep(SECONDS_TO_WAKE)
+        self.worker.freeze()
+        workflows = self.conductor.queue(self.side, self.inputs)
+        settle()
+        spent = self.worker.seconds_of_processor()
+        began = time.time()
+        self.worker.thaw()
+        seconds = self.conductor.ended(self.side, workflows, self.worker)[-1] - began
+        self.worker.freeze()
+        self.processor.append((self.worker.seconds_of_processor() - spent) / len(self.inputs))
+        return seconds
+
+
+def measure(scratch: Path, scale: Scale) -> Report:
+    free = scale.pick(quick=20, full=200)
+    writable = scale.pick(quick=10, full=60)
+    rounds = scale.rounds_or(3)
+    python = ensure_peer(say)
+    with lake(scratch) as here, rig(scratch, here.server.settings) as bench:
+        free_tasks = race_free(bench, python, free, rounds)
+        writable_tasks = race_writable(bench, here, python, writable, rounds)
+    return Report(
+        name="conductor_throughput",
+        question=f"no-op tasks on Conductor with -j {EXECUTORS}",
+        basis=f"medians of {rounds} interleaved rounds, with the least and the most",
+        figures=(
+            *free_figures(free_tasks, free),
+            *writable_figures(writable_tasks, writable),
+        ),
+        samples={
+            **{f"{free} workspace-free tasks, {who}": t for who, t in free_tasks.items()},
+            **{f"{writable} writable tasks, {who}": t for who, t in writable_tasks.items()},
+        },
+    )
+
+
+def race_free(bench: Rig, python: Path, tasks: int, rounds: int) -> Samples:
+    ours, raw, peer = (bench.side(n, f"free_{n}") for n in ("perago", "raw", "peer"))
+    say(f"  {tasks} workspace-free tasks")
+    workers = {
+        ours: lambda: bench.ours(ours, executors=EXECUTORS),
+        raw: lambda: bench.raw_pollers(raw, EXECUTORS),
+        peer: lambda: bench.peer(python, peer, EXECUTORS),
+    }
+    with ExitStack() as stack:
+        racers = {
+            side.name: Racer(
+                bench.conductor, side, stack.enter_context(begin()), [NO_PARAMS] * tasks
+            )
+            for side, begin in workers.items()
+        }
+        return race(racers, rounds)
+
+
+def race_writable(bench: Rig, here: Lake, python: Path, tasks: int, rounds: int) -> Samples:
+    say(f"  {tasks} writable tasks, {OBJECTS} objects each")
+    workspaces = prepare_workspaces(here, tasks)
+    ours = bench.side("perago", "writable_perago", uses_workspace=True)
+    peer = bench.side("peer", "writable_peer", uses_workspace=True)
+    with bench.ours(ours, executors=EXECUTORS) as own, bench.peer(python, peer, EXECUTORS) as its:
+        inputs = [{**NO_PARAMS, "workspace": w | {"ref_type": "commit"}} for w in workspaces]
+        as_it_spells = [{**NO_PARAMS, "workspace": w | {"refType": "commit"}} for w in workspaces]
+        racers = {
+            ours.name: Racer(bench.conductor, ours, own, inputs),
+            peer.name: Racer(bench.conductor, peer, its, as_it_spells),
+        }
+        return race(racers, rounds)
+
+
+def race(racers: dict[str, Racer], rounds: int) -> Samples:
+    for racer in racers.values():
+        racer.get_ready()
+    samples = interleaved({name: r.drain for name, r in racers.items()}, rounds=rounds)
+    return samples | {
+        f"{name}, processor seconds a task": r.processor[1:] for name, r in racers.items()
+    }
+
+
+def prepare_workspaces(here: Lake, count: int) -> list[dict[str, object]]:
+    """A branch for each task, as one active workflow writes a branch at a time; all fenced."""
+    tree = here.new_output()
+    tree.mkdir()
+    for number in range(OBJECTS):
+        (tree / f"{number}.bin").write_bytes(bytes(OBJECT_BYTES))
+    shipped = here.shipped(REPOSITORY, tree)
+    names = [f"task-{number}" for number in range(count)]
+    for name in names:
+        shipped.store.create_branch(REPOSITORY, name, BRANCH)
+    ref = shipped.head.id
+    shipped.close()
+    return [{"repository": REPOSITORY, "branch": name, "ref": ref} for name in names]
+
+
+def free_figures(samples: Samples, tasks: int) -> tuple[Figure, ...]:
+    return (
+        at_least(
+            "workspace-free tasks a second, times four raw HTTP pollers",
+            f"{rates(samples['perago'], tasks)}, raw {rates(samples['raw'], tasks)}",
+            median(samples["raw"]) / median(samples["perago"]),
+            PART_OF_RAW_POLLERS,
+            "x",
+        ),
+        at_least(
+            "workspace-free tasks a second, times the peer",
+            f"{rates(samples['perago'], tasks)}, peer {rates(samples['peer'], tasks)}",
+            median(samples["peer"]) / median(samples["perago"]),
+            TIMES_PEER,
+            "x",
+        ),
+        processor_figure("workspace-free", samples, ("perago", "raw", "peer")),
+    )
+
+
+def writable_figures(samples: Samples, tasks: int) -> tuple[Figure, ...]:
+    return (
+        at_least(
+            "writable no-op tasks a second, times the peer",
+            f"{rates(samples['perago'], tasks)}, peer {rates(samples['peer'], tasks)}",
+            median(samples["peer"]) / median(samples["perago"]),
+            WORKSPACE_TIMES_PEER,
+            "x",
+        ),
+        processor_figure("writable", samples, ("perago", "peer")),
+    )
+
+
+def rates(seconds: list[float], tasks: int) -> str:
+    per_second = [tasks / taken for taken in seconds]
+    return f"{median(per_second):.1f}/s ({min(per_second):.1f}-{max(per_second):.1f})"
+
+
+def processor_figure(kind: str, samples: Samples, names: Sequence[str]) -> Figure:
+    milliseconds = {n: 1000 * median(samples[f"{n}, processor seconds a task"]) for n in names}
+    return Figure(
+        f"{kind}: the worker's processor milliseconds a task",
+        ", ".join(f"{name} {value:.1f}" for name, value in milliseconds.items()),
+        milliseconds["perago"],
+    )
