@@ -34,14 +34,20 @@ quick: env ## Fast feedback: the tests that are not slow and need no server, no 
 
 # Once for a machine, a few minutes. Without a registry in reach only CI has to stop here.
 .PHONY: servers
-servers: env ## Get lakeFS for the tests that need one
+servers: env ## Get lakeFS and Conductor for the tests that need them
 	@$(BIN)/perago stack prepare --quiet || if [ "$$CI" = true ]; then exit 1; else \
-		printf '==> %s\n' 'No lakeFS here: the tests that need one will be skipped'; fi
+		printf '==> %s\n' 'No servers here: the tests that need one will be skipped'; fi
 
 .PHONY: suite
 suite: servers ## The whole test suite alone, two processes side by side
 	$(say) 'The whole test suite (pytest, 2 processes)'
 	@$(BIN)/pytest -n 2 $(ARGS)
+
+.PHONY: matrix
+matrix: servers ## Kill workers and servers everywhere: all of what the suite has a part of
+	$(say) 'Workers and servers killed (pytest, 2 processes)'
+	@$(BIN)/pytest -n 2 -m '' $(ARGS) tests/integration/test_worker_deaths.py \
+		tests/integration/test_worker_leases.py tests/integration/test_worker_servers.py
 
 .PHONY: lint
 lint: env ## Lint
@@ -74,6 +80,11 @@ bench: env ## Run the benchmarks
 	$(say) 'Benchmarks'
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
+.PHONY: soak
+soak: servers ## 200 workflows on real servers while workers and servers are killed, some minutes
+	$(say) 'Soak'
+	@$(BIN)/python scripts/soak.py $(ARGS)
+
 .PHONY: build
 build: env ## Build the wheel into dist/, with the pinned build backend
 	$(say) 'Wheel (hatchling)'
@@ -95,8 +106,10 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 		-o requirements/worker.txt \
 	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
 	&& $(COMPILE) --group go -o src/perago/stack/go.txt \
+	&& $(COMPILE) --group java -o src/perago/stack/java.txt \
+	&& $(COMPILE) --group maven -o src/perago/stack/maven.txt \
 	&& $(COMPILE) benchmarks/lakefs_peer.in -o benchmarks/lakefs_peer.txt
-	@! grep -n '://' requirements/*.txt src/perago/stack/go.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
+	@! grep -n '://' requirements/*.txt src/perago/stack/*.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove everything these commands made, the private environment included
