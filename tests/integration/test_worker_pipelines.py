@@ -55,7 +55,9 @@ def attempts_of(run):
     ]
 
 
-@pytest.mark.parametrize("chain", [worker_tasks.chain, worker_tasks.refused], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "chain", [worker_tasks.chain, worker_tasks.refused], ids=["chain", "refused"]
+)
 def test_a_pipeline_comes_to_what_it_comes_to_on_the_embedded_store_and_queue(
     chain, place, embedded
 ):
