@@ -24,6 +24,10 @@ DATA = SEED | {
 def tasks(monkeypatch):
     """The one task of each module."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # Other tests of this process may have loaded copies of them.
+    monkeypatch.setattr("perago.declare.task._declared", {})
+    for name in SERVED:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     loaded = {name: tasks_of(load_module(str(MODULES / f"{name}.py"))) for name in SERVED}
     assert all(len(found) == 1 for found in loaded.values())
     return {name: found[0] for name, found in loaded.items()}

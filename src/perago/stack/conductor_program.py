@@ -73,8 +73,9 @@ def ensure_conductor(tell: Tell) -> ConductorProgram:
 def is_cached() -> bool:
     """Whether :func:`ensure_conductor` has nothing to fetch or make."""
     java = installed_java(OLDEST_JAVA)
-    tools = (_SERVER, _archive_of(java)) if java else ()
-    return java is not None and all(problem_with(tool) is None for tool in tools)
+    if java is None:
+        return False
+    return all(problem_with(tool) is None for tool in (_SERVER, _archive_of(java)))
 
 
 def _archive_of(java: Java) -> Tool:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_SECONDS = 0.1
 
+_FOLLOWED_STEPS = frozenset({"validate", "body", "report"})
+"""Steps of every attempt whose end is followed at once by something else that is sent."""
+
 _LASTING_STEPS = frozenset({"fetch", "body", "post", "stage.upload", "publish", "report"})
 """Steps that take a while, or whose beginning has to be known: that of the others isn't waited for,
 and goes along with the next of these."""
@@ -86,6 +89,8 @@ class ExecutorJournal:
         event = {**line, **self._bound, **fields}
         append_line(self._events_log, json.dumps(event, ensure_ascii=False, default=str))
         self._outbox.put(StepEnded(event))
+        if step not in _FOLLOWED_STEPS:
+            self._outbox.send()
 
     def started(self, step: str) -> None:
         self._outbox.put(StepStarted(step))
