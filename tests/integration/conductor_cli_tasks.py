@@ -48,10 +48,11 @@ class Occasion(BaseModel):
 
 @task(name=f"{WHO}.cli.stumble", owner_email="tests@example.com", controls=controls(1))
 def stumble(params: Occasion) -> Written:
-    """Fail wherever nothing has failed yet."""
+    """Fail wherever nothing has failed yet; then take longer than who follows looks away."""
     if not Path(params.marker).exists():
         Path(params.marker).touch()
         raise TaskFailed("stumbled")
+    time.sleep(2.5)
     return Written(letters=0)
 
 
