@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conductor_rig import rig
+from conductor_rig import environment_of_anybody, rig
 from lakefs_peer import ensure_peer
 from measuring import MIB, Figure, Report, median, say, settle
 
@@ -28,6 +28,7 @@ QUANTITIES = {
 def measure(scratch: Path, scale: Scale) -> Report:
     official = ensure_peer(say)  # the peer brings it
     pythons = {"own": sys.executable, "official": str(official)}
+    environment = environment_of_anybody(scratch / "compiled")
     rounds = scale.rounds_or(5)
     with rig(scratch) as bench:
         arguments = [
@@ -39,7 +40,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
         for number in range(rounds + 1):
             for who, python in pythons.items():
                 settle()
-                found = ask(python, who, *arguments)
+                found = ask(environment, python, who, *arguments)
                 for what, value in found.items():
                     samples[f"{who}, {what}"] += [value] if number else []
     return Report(
@@ -57,8 +58,9 @@ def task_to_read(bench: Rig) -> str:
     return str(bench.conductor.ask("GET", f"/workflow/{workflow}")["tasks"][0]["taskId"])
 
 
-def ask(python: str, *arguments: str) -> dict[str, float]:
-    said = subprocess.run([python, str(DRIVER), *arguments], check=True, stdout=subprocess.PIPE)
+def ask(environment: dict[str, str], python: str, *arguments: str) -> dict[str, float]:
+    command = [python, str(DRIVER), *arguments]
+    said = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE)
     found: dict[str, float] = json.loads(said.stdout)
     return found
 

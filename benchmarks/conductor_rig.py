@@ -33,6 +33,7 @@ PATIENCE_SECONDS = 120.0
 AS_IT_COMES = {"spring.sql.init.mode": "never"}
 """Without what makes ours look at every workflow every few seconds, whoever works on it."""
 
+_OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTHONDONTWRITEBYTECODE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MODULE = """\
 from pathlib import Path
@@ -252,6 +253,12 @@ class Worker:
                 os.kill(pid, number)
 
 
+def environment_of_anybody(compiled: Path) -> dict[str, str]:
+    """Without settings of ours; modules are compiled once, as after an installation, for all."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(compiled)}
+
+
 def _command_of(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -288,9 +295,8 @@ class Rig:
 
     def _worker(self, *arguments: str, python: str = sys.executable) -> Worker:
         own = self._directory / secrets.token_hex(4)
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PERAGO_", "LAKECTL_"))}
         environment = {
-            **kept,
+            **environment_of_anybody(self._directory / "compiled"),
             **self._lakefs,
             "CONDUCTOR_SERVER_URL": self.conductor.address,
             "PERAGO_HOME": str(own / "home"),

@@ -40,7 +40,7 @@ from perago.stack import conductor, lakefs
 from perago.wiring import lakefs_access, open_lakefs
 
 WORKERS = 2
-_OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_")
+_OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTHONDONTWRITEBYTECODE")
 REPOSITORIES = 4
 MOST_AT_A_TIME = 24
 HELD_BACK = 4
@@ -180,6 +180,8 @@ def arranged(directory: Path, plan: argparse.Namespace) -> Iterator[Soak]:
             **lake.settings,
             **queue.settings,
             "PERAGO_STACK": str(directory / "no-stack"),
+            # Whoever was killed is soon back.
+            "PYTHONPYCACHEPREFIX": str(directory / "compiled"),
         }
         settings = settings_for(environment, directory / "home")
         repositories = {

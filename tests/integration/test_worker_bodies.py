@@ -65,7 +65,7 @@ def misbehaved(places, directory, ways):
     ]
     with places(directory) as place:
         worker = served(place, bodies)
-        run_id = place.start(pipeline(f"{directory.name}{bodies.WHO}", steps))
+        run_id = place.start(pipeline(f"{bodies.WHO}_{directory.name}", steps))
         run = place.completed(run_id, seconds=240)
         worker.stop()
         place.assert_nothing_left()
@@ -132,7 +132,7 @@ def test_output_that_is_no_text_comes_to_conductor_as_far_as_it_is(harmless):
 def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, place, bodies):
     worker = served(place, bodies)
     run = place.completed(
-        place.start(pipeline(f"hanging{bodies.WHO}", [bodies.retried.with_params(how=how)]))
+        place.start(pipeline(f"{bodies.WHO}_hanging", [bodies.retried.with_params(how=how)]))
     )
     assert attempts_of(run) == [("retried", "TIMED_OUT"), ("retried", "COMPLETED")]
     assert worker.wait_for("attempt.ended", status="LOST")["retry"] == 0
@@ -145,7 +145,7 @@ def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, place, bodi
 def test_a_body_that_hangs_past_its_time_ends_the_workflow_if_its_policy_says_so(place, bodies):
     worker = served(place, bodies)
     run = place.ended(
-        place.start(pipeline(f"given_up{bodies.WHO}", [bodies.given_up.with_params(how="hang")]))
+        place.start(pipeline(f"{bodies.WHO}_given_up", [bodies.given_up.with_params(how="hang")]))
     )
     assert run.status == "TIMED_OUT"
     assert attempts_of(run) == [("given_up", "TIMED_OUT")]

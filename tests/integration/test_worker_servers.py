@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 import worker_tasks
 from living_processes import until
-from worker_rig import HeldExchange, Place, attempts_of
+from running_worker import HeldExchange
+from worker_rig import Place, attempts_of
 
 from perago.testing import FaultyWire
 from perago.testing.wire import answer, answer_after_applying, delay, drop_answer, drop_request

@@ -6,20 +6,22 @@ import time
 import pytest
 import worker_tasks
 from living_processes import state_of, until
-from worker_rig import HeldExchange, attempts_of
+from running_worker import HeldExchange
+from worker_rig import attempts_of
 
 from perago.testing import FaultyWire
 
 GROWN = ("grow_patiently", "COMPLETED")
 
 
-def test_an_idle_one_ends_at_once(place, record_testsuite_property):
+def test_an_idle_one_ends_at_once(place, capsys):
     worker = place.worker(jobs=2)
     worker.wait_for("orchestrator.heard")
     until(lambda: len(worker.executors) == 2, "its executors")
     seconds = worker.stop()
-    record_testsuite_property("seconds_to_stop_an_idle_worker", round(seconds, 2))
-    assert seconds < 10
+    with capsys.disabled():
+        print(f"\nSIGTERM to exit of an idle worker: {seconds:.2f} s")  # noqa: T201 - to be read
+    assert seconds < 10, "two, where nothing else keeps the machine busy"
     assert worker.printed == "stopped after 0 attempts\n"
     place.assert_nothing_left()
 

@@ -224,7 +224,7 @@ def refusals(places, tmp_path_factory):
         definition = workflow_definition(worker_tasks.growing_once)
         started = {}
         for number, (what, (spoil, _)) in enumerate(WRONG.items()):
-            given = {"workspace": place.workspace().model_dump(), "params": {"times": 1}}
+            given = {"workspace": place.workspace.model_dump(), "params": {"times": 1}}
             spoil(given)
             name = f"{definition['name']}_{number}"
             task = {**definition["tasks"][0], "inputParameters": given}
@@ -257,7 +257,7 @@ def second_on_the_branch(place, mode):
     worker, gate, first = place.held_at_a_gate(
         worker_tasks.growing_patiently, jobs=2, PERAGO_SINGLE_WRITER=mode
     )
-    given = {"workspace": place.workspace().model_dump()}
+    given = {"workspace": place.workspace.model_dump()}
     second = place.start_raw(worker_tasks.growing_once, given)
     return worker, gate, first, second
 

@@ -1,20 +1,16 @@
 """Workers as real processes, on a real Conductor, with workspaces in a real lakeFS."""
 
 import contextlib
-import json
+import itertools
 import os
-import signal
-import subprocess
 import sys
-import threading
 import time
-from http.client import HTTPConnection
-from itertools import pairwise
 from pathlib import Path
 
 from conductor_bench import ConductorBench
 from lakefs_bench import store_on
-from living_processes import children_of, command_of, is_stopped, processes_with, until
+from living_processes import command_of, processes_with, until
+from running_worker import Worker
 
 from perago.adapters.conductor.answers import below
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
@@ -42,166 +38,10 @@ _PROD_SECONDS = 0.5
 _ASKING_SECONDS = 3.0
 
 
-class Worker:
-    """One ``perago start``, and everything below it."""
-
-    def __init__(self, number, directory, command, environment):
-        self.home = environment["PERAGO_HOME"]
-        self._listens_at = environment.get("PERAGO_LISTEN")
-        self._out, self._err = (directory / f"worker-{number}.{end}" for end in ("out", "err"))
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                [str(part) for part in command],
-                cwd=directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-
-    # --- its processes ----------------------------------------------------------------------------
-    @property
-    def pid(self):
-        """The supervisor's."""
-        return self._process.pid
-
-    @property
-    def poller(self):
-        return until(lambda: self._below("perago.worker.poller"), "a poller")[0]
-
-    @property
-    def executors(self):
-        return self._below("perago.worker.executor")
-
-    def _below(self, module):
-        return [pid for pid in children_of(self.pid) if f"-m {module}" in command_of(pid)]
-
-    def everyone(self):
-        return [self.pid, *self._below("perago.worker")]
-
-    def stopped_executor(self):
-        """The executor that a failpoint has stopped, once it has."""
-        return until(
-            lambda: [pid for pid in self.executors if is_stopped(pid)],
-            lambda: f"an executor to stop\n{self}",
-        )[0]
-
-    # --- what it says -----------------------------------------------------------------------------
-    def __str__(self):
-        return f"worker {self.pid} said:\n{self.said}"
-
-    @property
-    def said(self):
-        return self._err.read_text(errors="replace")
-
-    @property
-    def printed(self):
-        return self._out.read_text(errors="replace")
-
-    @property
-    def _lines(self):
-        return [line for line in self.said.splitlines(keepends=True) if line.endswith("\n")]
-
-    @property
-    def events(self):
-        return [json.loads(line) for line in self._lines if line.startswith("{")]
-
-    @property
-    def noise(self):
-        """Lines that are no JSON: nothing of the kind belongs there."""
-        return [line for line in self._lines if not line.startswith("{")]
-
-    def heard(self, event, **fields):
-        """The lines of an event, with these fields in them."""
-        return [
-            line
-            for line in self.events
-            if line.get("event") == event and fields.items() <= line.items()
-        ]
-
-    def wait_for(self, event, **fields):
-        """The first line of an event."""
-        return until(
-            lambda: self.heard(event, **fields), lambda: f"a line {event} {fields}\n{self}"
-        )[0]
-
-    def wait_for_step(self, run_id, step, **fields):
-        """The first event of a step in its own log of a run, which needs no supervisor."""
-        log = Path(self.home) / "logs" / run_id / "events.jsonl"
-
-        def found():
-            lines = log.read_text().splitlines(keepends=True)
-            events = [json.loads(line) for line in lines if line.endswith("\n")]
-            return [e for e in events if e["step"] == step and fields.items() <= e.items()]
-
-        return until(found, lambda: f"a step {step} {fields}\n{log.read_text()}")[0]
-
-    @property
-    def readiness(self):
-        """What it answers to one who asks whether it takes work; it has to be listening."""
-        connection = HTTPConnection(self._listens_at, timeout=5)
-        try:
-            connection.request("GET", "/ready")
-            return connection.getresponse().read().decode().strip()
-        except OSError:
-            return "silent"
-        finally:
-            connection.close()
-
-    # --- how it ends ------------------------------------------------------------------------------
-    def send(self, number):
-        self._process.send_signal(number)
-
-    def ask_to_stop(self):
-        """SIGTERM; returns once that was noticed."""
-        self.send(signal.SIGTERM)
-        until(lambda: self.readiness in ("stopping", "silent"), "it to notice the signal")
-
-    def kill(self):
-        """End the supervisor as a crash would."""
-        self._process.kill()
-        self._process.wait()
-
-    def resume(self, executor):
-        os.kill(executor, signal.SIGCONT)
-
-    def freeze(self):
-        """Stop all of its processes, the supervisor first, as a machine that stands still."""
-        self._frozen = self.everyone()
-        for pid in self._frozen:
-            os.kill(pid, signal.SIGSTOP)
-        until(lambda: all(map(is_stopped, self._frozen)), "all of its processes to stand still")
-
-    def thaw(self):
-        for pid in reversed(self._frozen):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
-    def stop(self):
-        """SIGTERM, and the seconds until it has ended, which it does well."""
-        began = time.monotonic()
-        self.send(signal.SIGTERM)
-        assert self.end() == 0, str(self)
-        return time.monotonic() - began
-
-    def end(self, seconds=60.0):
-        """Wait for it to end; its exit code. None of its processes is left then."""
-        until(lambda: self._process.poll() is not None, lambda: f"its end\n{self}", seconds=seconds)
-        return self._process.returncode
-
-    def reap(self):
-        """Have nothing of it left, whatever it is at."""
-        for pid in processes_with("PERAGO_HOME", self.home):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.wait()
-
-
 class Place:
     """A repository of its own in lakeFS, a Conductor, and workers that serve it."""
 
-    def __init__(self, directory, conductor_address, lakefs, *, level="cas"):
+    def __init__(self, directory, conductor_address, lakefs):
         self.directory = directory
         self.address = conductor_address
         self._lakefs = lakefs
@@ -211,9 +51,9 @@ class Place:
         outside.mkdir()
         self.bench = Bench(self.store, outside)
         self.repository = self.bench.repository
-        fence = {FENCE_KEY: FENCE_ACTION} if level == "cas" else {}
-        self.seed = self.bench.commit("main", SEED | fence).id
+        self.seed = self.bench.commit("main", SEED | {FENCE_KEY: FENCE_ACTION}).id
         self.workers = []
+        self._paths = (directory / f"fresh-{number}" for number in itertools.count())
 
     def close(self):
         for worker in self.workers:
@@ -251,25 +91,25 @@ class Place:
     @property
     def fresh(self):
         """A path that nothing has yet, for a gate or for counting occasions."""
-        self._made = getattr(self, "_made", 0) + 1
-        return self.directory / f"fresh-{self._made}"
+        return next(self._paths)
 
     # --- runs -------------------------------------------------------------------------------------
-    def workspace(self, *, branch="main", ref=None):
-        found = self.store.head(self.repository, branch)
+    @property
+    def workspace(self):
+        head = self.store.head(self.repository, "main")
         return WorkspaceRef(
-            repository=self.repository, branch=branch, ref_type="commit", ref=ref or found.id
+            repository=self.repository, branch="main", ref_type="commit", ref=head.id
         )
 
     def register(self, pipeline):
         generated = definitions_of(Declared("", tuple(pipeline.tasks), (pipeline,)))
         register(self.conductor.definitions, generated.tasks, generated.workflows)
 
-    def start(self, pipeline, params=None, *, branch="main"):
+    def start(self, pipeline, params=None):
         """Register a pipeline and start it at the branch's head; the run's id."""
         self.register(pipeline)
         works_in_one = any(task.workspace for task in pipeline.tasks)
-        workspace = self.workspace(branch=branch) if works_in_one else None
+        workspace = self.workspace if works_in_one else None
         return self.conductor.start_plan(pipeline.plan(params), workspace)
 
     def start_raw(self, pipeline, given):
@@ -331,19 +171,19 @@ class Place:
         return "\n".join([f"run {run.id} is {run.status}", attempts, *map(str, self.workers)])
 
     # --- what has come of it ----------------------------------------------------------------------
-    def history(self, branch="main"):
+    def history(self):
         """From the seed on, oldest first; one line without side lines."""
-        commits = list(self.store.history(self.repository, branch))[::-1]
+        commits = list(self.store.history(self.repository, "main"))[::-1]
         commits = commits[[commit.id for commit in commits].index(self.seed) :]
-        assert all(after.parents == (before.id,) for before, after in pairwise(commits))
+        assert all(after.parents == (before.id,) for before, after in itertools.pairwise(commits))
         return commits
 
-    def published(self, branch="main"):
+    def published(self):
         """The steps whose commits are on the branch, oldest first."""
-        return [_step(commit.metadata["perago.task_name"]) for commit in self.history(branch)[1:]]
+        return [_step(commit.metadata["perago.task_name"]) for commit in self.history()[1:]]
 
-    def tree(self, ref="main"):
-        found = self.bench.content(ref)
+    def tree(self):
+        found = self.bench.content("main")
         return {key: data for key, data in found.items() if not key.startswith(ACTIONS_PREFIX)}
 
     def staging_branches(self):
@@ -390,32 +230,3 @@ def completed_steps(run):
 
 def _step(task_name):
     return task_name.rpartition(".")[2]
-
-
-class HeldExchange:
-    """A fault of a wire: a request that is held on its way, or whose answer is, until released."""
-
-    def __init__(self, when="before"):
-        self._when = when
-        self._held, self._released = threading.Event(), threading.Event()
-
-    def __call__(self, exchange):
-        if self._when == "before":
-            exchange.keep_body()
-            self._hold()
-            exchange.reply(exchange.forward())
-        else:
-            answer = exchange.forward().keep()
-            self._hold()
-            exchange.reply(answer)
-
-    def _hold(self):
-        self._held.set()
-        self._released.wait(RUN_SECONDS)
-
-    @property
-    def is_held(self):
-        return self._held.is_set()
-
-    def release(self):
-        self._released.set()

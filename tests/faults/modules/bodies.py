@@ -22,7 +22,7 @@ from perago import RetryPolicy, TaskControls, TimeoutPolicy, WorkspaceSpec, pipe
 
 AT_ONCE = RetryPolicy(count=2, delay_seconds=0)
 FLAGS = Path(os.environ["FLAGS"])
-WHO = os.environ.get("PYTEST_XDIST_WORKER", "")
+WHO = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 
 
 class Choice(BaseModel):
@@ -145,7 +145,7 @@ def misbehave(ws: Path, how: str) -> None:
 
 
 @task(
-    name=f"bodies.misbehave{WHO}",
+    name=f"{WHO}.misbehave",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE),
@@ -157,7 +157,7 @@ def misbehaving(ws: Path, params: Choice) -> Choice:
 
 
 @task(
-    name=f"bodies.retried{WHO}",
+    name=f"{WHO}.retried",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=3, policy="RETRY")),
@@ -168,7 +168,7 @@ def retried(ws: Path, params: Choice) -> Choice:
 
 
 @task(
-    name=f"bodies.given_up{WHO}",
+    name=f"{WHO}.given_up",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
     controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=3, policy="TIME_OUT_WF")),
@@ -178,7 +178,7 @@ def given_up(ws: Path, params: Choice) -> Choice:
     return params
 
 
-@task(name=f"bodies.after{WHO}", owner_email="d@example.com", workspace=WorkspaceSpec())
+@task(name=f"{WHO}.after", owner_email="d@example.com", workspace=WorkspaceSpec())
 def after(ws: Path, params: Choice) -> Surroundings:
     print("printed afterwards")  # noqa: T201 - where this goes is the subject of a test
     (ws / f"after-{params.how}.txt").write_text("done\n")

@@ -208,7 +208,7 @@ def test_a_collector_that_does_not_answer_slows_no_attempt(
         telemetry.step_ended(ATTEMPT, {"step": "body", "seconds": 0.1})
         telemetry.attempt_ended(ATTEMPT, "COMPLETED", None)
         slowest = max(slowest, time.monotonic() - began)
-    assert slowest < 1
+    assert slowest < 5  # a call that waited for the collector would take its time-out, 10 s
     began = time.monotonic()
     telemetry.close()
     assert time.monotonic() - began < 2
