@@ -30,6 +30,10 @@ PERAGO = str(Path(sys.executable).with_name("perago"))
 RAW_POLLERS = Path(__file__).with_name("conductor_raw_pollers.py")
 PATIENCE_SECONDS = 120.0
 
+REST_SECONDS = 1.0
+REST_PART = 0.1
+"""The part of a core below which a worker is at rest, for that long."""
+
 AS_IT_COMES = {"spring.sql.init.mode": "never"}
 """Without what makes ours look at every workflow every few seconds, whoever works on it."""
 
@@ -230,6 +234,17 @@ class Worker:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
         return total / _TICKS
+
+    def await_rest(self) -> None:
+        """Return when none of its processes has anything left to do: all are up, and idle."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        spent = self.seconds_of_processor()
+        while True:
+            time.sleep(REST_SECONDS)
+            before, spent = spent, self.seconds_of_processor()
+            if spent - before < REST_PART * REST_SECONDS:
+                return
+            self.assert_works_on(deadline)
 
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)

@@ -48,6 +48,7 @@ class Racer:
         """Return when it serves, at rest."""
         first = self.conductor.queue(self.side, self.inputs[:1])
         self.conductor.ended(self.side, first, self.worker)
+        self.worker.await_rest()
         self.worker.freeze()
 
     def drain(self) -> float:

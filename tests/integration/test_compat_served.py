@@ -98,7 +98,7 @@ def test_params_nobody_knows_are_ignored_unless_they_are_to_be_strict(served, ta
     validated = tasks["metadata_validate"].with_params(song=song)
     chain = pipeline("compat_more", [tasks["catalog_report"], validated])
     given = {
-        "workspace": served.workspace().model_dump(),
+        "workspace": served.workspace.model_dump(),
         "params": {
             "catalog_report": {"title": "some", "colour": "red"},
             "metadata_validate": {"song": song | {"colour": "red"}},

@@ -164,7 +164,7 @@ def _write_marker(path: Path, content: dict[str, object]) -> int:
 def _marker(execution: Execution, workspace: WorkspaceRef) -> dict[str, object]:
     return {
         "execution_id": execution.id,
-        "staging_branch": execution.staging_branch,
+        "branches": execution.branches,
         "pid": os.getpid(),
         **workspace.model_dump(),
         **asdict(execution.attempt),

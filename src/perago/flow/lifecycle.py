@@ -221,7 +221,8 @@ class _Attempt:
 
     def _level(self, workspace: WorkspaceRef, staged: StagedWorkspace | None) -> PublishLevel:
         refs = [workspace.ref, *([staged.commit] if staged else [])]
-        found = [self.runtime.store.atomicity(workspace.repository, ref) for ref in refs]
+        store, trial = self.runtime.store, self.execution.trial_branch
+        found = [store.atomicity(workspace.repository, ref, trial=trial) for ref in refs]
         level = resolve_level(self.runtime.fence, found)
         shortcoming = next((one.shortcoming for one in found if one.shortcoming), None)
         if level is PublishLevel.SOFT and self.runtime.fence == "auto" and shortcoming:

@@ -8,7 +8,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perago.errors import BranchNotFoundError, RepositoryNotFoundError
 from perago.flow.directory import is_attempt_directory, remove_marker_last
@@ -26,12 +26,12 @@ NAMELESS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A directory whose process is gone, and the branch that process may have made."""
+    """A directory whose process is gone, and the branches that process may have made."""
 
     path: Path
     execution_id: str
     repository: str
-    staging_branch: str
+    branches: tuple[str, ...]
 
 
 def leftovers(root: Path) -> Iterator[Leftover]:
@@ -51,7 +51,7 @@ def leftovers(root: Path) -> Iterator[Leftover]:
                 path,
                 content.get("execution_id", ""),
                 content.get("repository", ""),
-                content.get("staging_branch", ""),
+                tuple(content.get("branches", ())),
             )
 
 
@@ -62,22 +62,22 @@ def _untouched_for(path: Path) -> float:
         return 0.0
 
 
-def _read(marker: Path) -> dict[str, str]:
+def _read(marker: Path) -> dict[str, Any]:
     try:
-        content: dict[str, str] = json.loads(marker.read_bytes())
+        content: dict[str, Any] = json.loads(marker.read_bytes())
     except (OSError, ValueError):
         return {}
     return content
 
 
 def collect(store: Store, leftover: Leftover) -> bool:
-    """Delete its staging branch, then its directory; whether the directory is gone.
+    """Delete its branches, then its directory; whether the directory is gone.
 
-    In that order: a crash in between leaves the directory, which still names the branch.
+    In that order: a crash in between leaves the directory, which still names the branches.
     """
-    if leftover.staging_branch:
+    for branch in leftover.branches:
         with suppress(BranchNotFoundError, RepositoryNotFoundError):
-            store.delete_branch(leftover.repository, leftover.staging_branch)
+            store.delete_branch(leftover.repository, branch)
     with suppress(OSError):  # it stays findable, or somebody else was quicker
         remove_marker_last(leftover.path)
     return not leftover.path.exists()

@@ -113,6 +113,16 @@ class Execution:
         )
 
     @property
+    def trial_branch(self) -> str:
+        """Where a store tries out what it can do, before this execution publishes."""
+        return trial_branch(self.id)
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """All that this execution may leave behind if it dies."""
+        return (self.staging_branch, self.trial_branch)
+
+    @property
     def directory_name(self) -> str:
         return f"{name_part(self.attempt.reference_task_name)}-{self.id}"
 
@@ -149,6 +159,10 @@ def execution_id_of(staging_branch: str) -> str | None:
     """The execution a staging branch belongs to; None for a branch that isn't one of ours."""
     match = re.fullmatch(re.escape(STAGING_PREFIX) + r".*-exec-([0-9a-f]{32})", staging_branch)
     return match.group(1) if match else None
+
+
+def trial_branch(execution_id: str) -> str:
+    return f"{STAGING_PREFIX}trial-exec-{execution_id}"
 
 
 def task_id_of(staging_branch: str) -> str | None:

@@ -69,7 +69,7 @@ def collect_leftovers(
     """
     problems: list[str] = []
     dead = list(leftovers(attempts))
-    named = {(leftover.repository, leftover.staging_branch) for leftover in dead}
+    named = {(left.repository, branch) for left in dead for branch in left.branches}
     known = {path.name.rpartition("-")[2] for path in attempts.glob("*")}
     alive = known - {leftover.execution_id for leftover in dead}
     branches: list[tuple[str, str]] = []

@@ -57,10 +57,12 @@ class Store(Protocol):
         """Whether a request may still be applied after the process that sent it has died."""
         ...
 
-    def atomicity(self, repository: str, ref: str) -> Atomicity:
+    def atomicity(self, repository: str, ref: str, *, trial: str | None = None) -> Atomicity:
         """What the store can do in one step for a merge whose commits look like ``ref``.
 
         On lakeFS this depends on the hook being in the commit; elsewhere it may be constant.
+        A store that has to try it out does so on a branch named ``trial``, and deletes that; the
+        caller sees to one that a crash leaves behind.
         """
         ...
 

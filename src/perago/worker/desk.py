@@ -36,6 +36,13 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class RanDry:
+    """There was less to be had than was asked for: so many offers to work ahead were dropped."""
+
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoppedAsking:
     """No work is being asked for any more; what was delivered has been told before this."""
 
@@ -75,7 +82,18 @@ class Unheard:
     error: PeragoError
 
 
-News = Delivered | StoppedAsking | Renewed | Lost | LetGone | Spoken | GivenBack | Heard | Unheard
+News = (
+    Delivered
+    | RanDry
+    | StoppedAsking
+    | Renewed
+    | Lost
+    | LetGone
+    | Spoken
+    | GivenBack
+    | Heard
+    | Unheard
+)
 
 
 class Desk(Protocol):
@@ -88,8 +106,12 @@ class Desk(Protocol):
         """Ask for these tasks from now on."""
         ...
 
-    def offer(self, slots: int) -> None:
-        """So many more attempts can be taken; each one delivered uses up one of them."""
+    def offer(self, slots: int, ahead: int = 0) -> None:
+        """So many more attempts can be taken; each one delivered uses up one of them.
+
+        Those ``ahead`` are for what is there already: they are dropped, and that is told, when
+        there is nothing left.
+        """
         ...
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
@@ -139,8 +161,10 @@ class InlineDesk:
     def serve(self, task_names: Sequence[str]) -> None:
         self._task_names = task_names
 
-    def offer(self, slots: int) -> None:
+    def offer(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
+        if ahead:  # asking is cheap here
+            self._done.append(RanDry(ahead))
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         self._held[delivery.id] = Held(

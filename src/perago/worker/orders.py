@@ -27,6 +27,7 @@ class Serve:
 @dataclass(frozen=True, slots=True)
 class Offer:
     slots: int
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

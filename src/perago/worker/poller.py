@@ -25,6 +25,7 @@ from perago.worker.desk import (
     GivenBack,
     Heard,
     LetGone,
+    RanDry,
     Spoken,
     StoppedAsking,
     Unheard,
@@ -74,7 +75,7 @@ _TALKING_THREADS = 8
 
 class Poller:
     def __init__(
-        self, orchestrator: Orchestrator, worker_id: str, tell: Callable[[News | None], None]
+        self, orchestrator: Orchestrator, worker_id: str, tell: Callable[..., None]
     ) -> None:
         self._orchestrator = orchestrator
         self._worker_id = worker_id
@@ -82,6 +83,7 @@ class Poller:
         self._changed = threading.Condition()
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
+        self._ahead = 0
         self._is_asking = False
         self._held: dict[str, Held] = {}
         self._to_tend: set[str] = set()
@@ -101,8 +103,9 @@ class Poller:
             match order:
                 case Serve(task_names):
                     self._task_names = task_names
-                case Offer(slots):
+                case Offer(slots, ahead):
                     self._slots += slots
+                    self._ahead += ahead
                     self._freshly_offered = True
                 case Hold(delivery, heartbeat_seconds, leased_at):
                     self._held[delivery.id] = Held(
@@ -140,36 +143,44 @@ class Poller:
         pause = FIRST_PAUSE_SECONDS
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._slots and self._task_names)
+                self._changed.wait_for(
+                    lambda: self._slots + self._ahead > 0 and bool(self._task_names)
+                )
                 # A slot that has become free has just ended an attempt, and what follows on that
                 # is the likeliest thing to be there now.
                 if self._freshly_offered:
                     pause = FIRST_PAUSE_SECONDS
                     self._freshly_offered = False
-                names, slots = self._task_names, self._slots
+                names, limit = self._task_names, self._slots + self._ahead
                 self._is_asking = True
-            pause = self._ask_once(names, slots, pause)
+            pause = self._ask_once(names, limit, pause)
             with self._changed:
                 self._is_asking = False
                 self._changed.notify_all()
                 if pause:
                     self._changed.wait_for(lambda: self._freshly_offered, timeout=pause)
 
-    def _ask_once(self, names: tuple[str, ...], slots: int, pause: float) -> float:
+    def _ask_once(self, names: tuple[str, ...], limit: int, pause: float) -> float:
         """Ask once; the pause before the next time, 0 for none."""
         asked_at = time.monotonic()
         try:
-            found = self._orchestrator.poll(names, worker_id=self._worker_id, limit=slots)
+            found = self._orchestrator.poll(names, worker_id=self._worker_id, limit=limit)
         except OrchestratorError as error:
             self._note_silence(error)
             return min(max(pause, FIRST_PAUSE_SECONDS) * 2, AWAY_SECONDS)
         self._note_answer()
+        news: list[News] = [Delivered(delivery, asked_at) for delivery in found]
         with self._changed:
-            self._slots -= len(found)
-        for delivery in found:
-            self._tell(Delivered(delivery, asked_at))
+            for_slots = min(len(found), self._slots)
+            self._slots -= for_slots
+            self._ahead -= len(found) - for_slots
+            if len(found) < limit and self._ahead:
+                news.append(RanDry(self._ahead))
+                self._ahead = 0
+        if news:
+            self._tell(*news)
         if found:
-            return 0.0 if len(found) == slots else FIRST_PAUSE_SECONDS
+            return 0.0 if len(found) == limit else FIRST_PAUSE_SECONDS
         return min(max(pause, FIRST_PAUSE_SECONDS) * 2, LONGEST_PAUSE_SECONDS)
 
     def _tell_when_no_longer_asking(self) -> None:
@@ -274,7 +285,7 @@ class Poller:
 
     def _pulse(self) -> None:
         while True:
-            self._tell(None)
+            self._tell()
             time.sleep(PULSE_SECONDS)
 
 
@@ -292,7 +303,7 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     sending = threading.Lock()
 
-    def tell(news: News | None) -> None:
+    def tell(*news: News) -> None:
         with sending:
             try:
                 connection.send(news)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from perago.worker.desk import Delivered, GivenBack, LetGone, Spoken, StoppedAsking
+from perago.worker.desk import Delivered, GivenBack, LetGone, RanDry, Spoken, StoppedAsking
 from perago.worker.orders import (
     Begin,
     GiveBack,
@@ -47,6 +47,7 @@ class PollerDesk:
         self._clock = clock
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
+        self._ahead = 0
         self._pulsed_at = clock.monotonic()
         self._held: dict[str, Hold] = {}
         self._to_stop: list[StopAsking] = []
@@ -69,9 +70,10 @@ class PollerDesk:
         self._task_names = tuple(task_names)
         self._send(Serve(self._task_names))
 
-    def offer(self, slots: int) -> None:
+    def offer(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
-        self._send(Offer(slots))
+        self._ahead += ahead
+        self._send(Offer(slots, ahead))
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         order = Hold(delivery, heartbeat_seconds, leased_at)
@@ -109,7 +111,7 @@ class PollerDesk:
         with suppress(EOFError, OSError):
             while self._connection.poll():
                 self._heard_at = self._clock.monotonic()
-                if told := self._connection.recv():
+                for told in self._connection.recv():
                     news.append(told)
                     self._note(told)
         self._replace_if_gone()
@@ -122,8 +124,12 @@ class PollerDesk:
 
     def _note(self, told: News) -> None:
         match told:
-            case Delivered():
+            case Delivered() if self._slots:
                 self._slots -= 1
+            case Delivered():
+                self._ahead -= 1
+            case RanDry(dropped):
+                self._ahead -= dropped
             case StoppedAsking():
                 self._to_stop.clear()
             case LetGone(delivery_id):
@@ -158,7 +164,8 @@ class PollerDesk:
             )
         self._connection = Connection(ours.detach())
         self._started_at = self._heard_at = self._clock.monotonic()
-        orders: list[Order] = [self._begin, Serve(self._task_names), Offer(self._slots)]
+        orders: list[Order] = [self._begin, Serve(self._task_names)]
+        orders += [Offer(self._slots, self._ahead)]
         orders += [*self._to_stop, *self._held.values(), *self._to_let_go.values()]
         orders += [*self._to_speak_for.values(), *self._to_give_back.values()]
         self._send(*orders)

@@ -41,6 +41,7 @@ class Work:
 
     assignment: Assignment
     budget: PublishBudget
+    began_at: float
     step: str = ""
     step_began_at: float = 0.0
 
@@ -91,8 +92,6 @@ class Slot:
         self.tasks: tuple[ServedTask, ...] = ()
         self._rest_seconds = 0.0
         self._rests_until = 0.0
-        self.offered = False
-        """Whether the desk was told that an attempt can be taken here."""
 
     @property
     def is_free(self) -> bool:

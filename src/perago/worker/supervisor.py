@@ -21,12 +21,14 @@ from perago.worker.desk import (
     GivenBack,
     Heard,
     LetGone,
+    RanDry,
     Spoken,
     StoppedAsking,
     Unheard,
 )
 from perago.worker.lease import Lost, Renewed
 from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
+from perago.worker.offers import Offers
 from perago.worker.printed import last_printed
 from perago.worker.slot import Ended, Work, lost, not_even_started
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perago.model.attempt import Attempt, Delivery
-    from perago.model.controls import TaskControls
+    from perago.model.controls import PublishBudget, TaskControls
     from perago.model.outcome import TaskReport
     from perago.ports.clock import Clock
     from perago.worker.desk import Desk, News
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 
 
 _LOOK_SECONDS = 1.0
-_WAITING_SECONDS = 10.0
+_WAITING_SECONDS = 3.0
+_SHORT_SECONDS = 0.5
+"""Attempts that are over by then are never heard of by who keeps leases: none needs renewing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,9 @@ class Supervisor:
         self._place = place
         self._clock = clock
         self._watcher = watcher
+        self._offers = Offers(len(slots))
         self._waiting: list[Delivered] = []
+        self._held: set[str] = set()
         self._obituaries: dict[str, _Obituary] = {}
         self._leaving: set[str] = set()
         self._takes_work = True
@@ -139,10 +145,9 @@ class Supervisor:
         """
         for slot in self._slots:
             slot.staff()
-            if slot.is_free and not slot.offered:
-                slot.offered = True
-                self._desk.offer(1)
         self._fill()
+        self._offer()
+        self._hold_what_lasts()
         listened_to = [connection for slot in self._slots for connection in slot.connections]
         ready = wait([*listened_to, *self._desk.connections], timeout=seconds)
         now = self._clock.monotonic()
@@ -164,6 +169,7 @@ class Supervisor:
         What is handed out to us from now on is given back.
         """
         self._takes_work = False
+        self._give_back_all_that_wait()
         self._desk.stop_asking()
         self._listen(seconds, lambda: self._is_asking)
 
@@ -189,13 +195,10 @@ class Supervisor:
             given_back = not work.is_publishing
             words = "given back" if given_back else "left to its lease: it was publishing"
             self._watcher.attempt_ended(work.attempt, f"stopped ({words})", None)
-            self._desk.let_go(work.delivery.id)
+            self._let_go(work.delivery.id)
             if given_back:
                 self._give_back(work.delivery)
-        for delivered in self._waiting:
-            self._desk.let_go(delivered.delivery.id)
-            self._give_back(delivered.delivery)
-        self._waiting.clear()
+        self._give_back_all_that_wait()
         self._place.clear()
 
     def settle(self, seconds: float) -> None:
@@ -211,31 +214,37 @@ class Supervisor:
                 self._react(told)
 
     # --- taking work ------------------------------------------------------------------------------
+    def _offer(self) -> None:
+        if not self._takes_work:
+            return
+        free = sum(slot.is_free for slot in self._slots)
+        slots, ahead = self._offers.due(free=free, waiting=len(self._waiting))
+        if slots or ahead:
+            self._desk.offer(slots, ahead)
+
     def _fill(self) -> None:
         """Whoever was offered a slot gets one, also if that one's executor died meanwhile."""
         for slot in self._slots:
             if self._waiting and slot.is_free:
                 delivered = self._waiting.pop(0)
-                self._use_up_an_offer(slot)
                 try:
                     slot.assign(self._work(delivered))
                 except OSError as error:  # no room for its logs, say
                     self._refuse(delivered.delivery, error)
         self._give_back_the_unwanted()
 
-    def _use_up_an_offer(self, preferred: Slot) -> None:
-        """A delivery was made to some slot's offer; it may be another one that takes it."""
-        offered = [slot for slot in (preferred, *self._slots) if slot.offered]
-        if offered:
-            offered[0].offered = False
-
     def _give_back_the_unwanted(self) -> None:
-        """No executor comes up to take it: somebody else may be able to."""
+        """No executor gets around to it: somebody else may be able to take it."""
         oldest = self._clock.monotonic() - _WAITING_SECONDS
         for delivered in [d for d in self._waiting if d.asked_at < oldest]:
             self._waiting.remove(delivered)
-            self._use_up_an_offer(self._slots[0])
-            self._desk.let_go(delivered.delivery.id)
+            self._let_go(delivered.delivery.id)
+            self._give_back(delivered.delivery)
+
+    def _give_back_all_that_wait(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for delivered in waiting:
+            self._let_go(delivered.delivery.id)
             self._give_back(delivered.delivery)
 
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
@@ -246,8 +255,7 @@ class Supervisor:
 
     def _work(self, delivered: Delivered) -> Work:
         delivery, attempt = delivered.delivery, delivered.delivery.attempt
-        served = self._catalogue(attempt)
-        budget = served.controls.budget_within(delivery.response_seconds)
+        served, budget = self._catalogue(attempt), self._budget_of(delivery)
         logs = self._place.logs(attempt)
         name = f"{name_part(attempt.reference_task_name)}-{attempt.retry_count}"
         assignment = Assignment(
@@ -259,22 +267,53 @@ class Supervisor:
             events_log=logs / "events.jsonl",
             output_log=logs / f"{name}.log",
         )
-        return Work(assignment, budget)
+        return Work(assignment, budget, began_at=self._clock.monotonic())
+
+    def _budget_of(self, delivery: Delivery) -> PublishBudget:
+        controls = self._catalogue(delivery.attempt).controls
+        return controls.budget_within(delivery.response_seconds)
 
     def _hear(self, slot: Slot) -> None:
         for said in slot.hear():
             if isinstance(said, Ended):
-                self._desk.let_go(said.work.delivery.id)
+                self._offers.took(self._clock.monotonic() - said.work.began_at)
+                self._let_go(said.work.delivery.id)
             elif slot.work is not None:
-                self._desk.let_go(slot.work.delivery.id, tell=isinstance(said, Reporting))
+                self._let_go(slot.work.delivery.id, tell=isinstance(said, Reporting))
+
+    # --- leases -----------------------------------------------------------------------------------
+    def _hold_what_lasts(self) -> None:
+        """Have leases kept of all that isn't over soon, those of the dead until it is said."""
+        oldest = self._clock.monotonic() - _SHORT_SECONDS
+        for delivered in self._waiting:
+            if delivered.asked_at < oldest:
+                self._hold(
+                    delivered.delivery, self._budget_of(delivered.delivery), delivered.asked_at
+                )
+        dead = [each.work for each in self._obituaries.values() if not each.told]
+        for work in (*self.works, *dead):
+            if work.assignment.leased_at < oldest and work.step != "report":
+                self._hold(work.delivery, work.budget, work.assignment.leased_at)
+
+    def _hold(self, delivery: Delivery, budget: PublishBudget, leased_at: float) -> None:
+        if delivery.id not in self._held:
+            self._held.add(delivery.id)
+            self._desk.hold(delivery, budget.heartbeat_interval_seconds, leased_at)
+
+    def _let_go(self, delivery_id: str, *, tell: bool = False) -> None:
+        if delivery_id in self._held or tell:
+            self._held.discard(delivery_id)
+            self._desk.let_go(delivery_id, tell=tell)
 
     # --- news -------------------------------------------------------------------------------------
-    def _react(self, told: News) -> None:
+    def _react(self, told: News) -> None:  # noqa: C901 - a list of what there is to be told
         match told:
             case Delivered() if not self._takes_work:
                 self._give_back(told.delivery)
             case Delivered():
                 self._take(told)
+            case RanDry(dropped):
+                self._offers.ran_dry(dropped)
             case StoppedAsking():
                 self._is_asking = False
             case Renewed() | LetGone():
@@ -291,15 +330,12 @@ class Supervisor:
                 self._watcher.orchestrator_unheard(error)
 
     def _take(self, delivered: Delivered) -> None:
-        delivery = delivered.delivery
+        self._offers.used()
         try:
-            controls = self._catalogue(delivery.attempt).controls
+            self._catalogue(delivered.delivery.attempt)
         except RuntimeConfigError as error:
-            self._use_up_an_offer(self._slots[0])
-            self._refuse(delivery, error)
+            self._refuse(delivered.delivery, error)
             return
-        budget = controls.budget_within(delivery.response_seconds)
-        self._desk.hold(delivery, budget.heartbeat_interval_seconds, delivered.asked_at)
         self._waiting.append(delivered)
 
     def _pass_on(self, told: Renewed | LetGone) -> None:
@@ -326,13 +362,12 @@ class Supervisor:
             if slot.end() is not None:
                 reason = f"stopped, as it is no longer the current attempt: {lost_.why}"
                 self._watcher.attempt_ended(work.attempt, "LOST", reason)
-            self._desk.let_go(lost_.delivery_id)
+            self._let_go(lost_.delivery_id)
             self._place.clear()
         for delivered in list(self._waiting):
             if delivered.delivery.id == lost_.delivery_id:
                 self._waiting.remove(delivered)
-                self._use_up_an_offer(self._slots[0])
-                self._desk.let_go(lost_.delivery_id)
+                self._let_go(lost_.delivery_id)
         self._end_obituary(lost_.delivery_id, lost_.status)
 
     # --- death ------------------------------------------------------------------------------------
@@ -369,7 +404,7 @@ class Supervisor:
         obituary = self._obituaries.pop(delivery_id, None)
         if obituary is None:
             return
-        self._desk.let_go(delivery_id)
+        self._let_go(delivery_id)
         # It may have died after its own report was accepted: then that one stands.
         stands = status == obituary.report.status
         reason = obituary.report.reason if stands else None

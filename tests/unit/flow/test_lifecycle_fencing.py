@@ -182,7 +182,7 @@ def test_failing_to_delete_the_staging_branch_changes_no_result(stage, edits, ed
     assert stage.journal.of("cleanup.failed")["branch"] == branch
 
     (leftover,) = leftovers(stage.bench.attempts)
-    assert leftover.staging_branch == branch
+    assert branch in leftover.branches
     assert [path.name for path in leftover.path.iterdir()] == [MARKER_NAME]
     collect(stage.bench.store, leftover)
     stage.assert_nothing_left()
@@ -222,7 +222,7 @@ def test_the_marker_says_whose_directory_it_is_and_is_no_part_of_the_workspace(s
     outcome = stage.attempt(body)
     assert seen["execution_id"] == outcome.execution_id
     assert seen["ref"] == stage.A
-    assert outcome.execution_id in seen["staging_branch"]
+    assert all(outcome.execution_id in branch for branch in seen["branches"])
     assert seen["in the workspace"] == ["drop", "edit", "keep"]
 
 

@@ -48,19 +48,21 @@ def dead(atomic):
         ],
         check=True,
     )
-    atomic.bench.store.create_branch("bench", execution.staging_branch, atomic.A, hidden=True)
+    for branch in execution.branches:
+        atomic.bench.store.create_branch("bench", branch, atomic.A, hidden=True)
     return execution
 
 
-def test_the_directory_and_branch_of_a_dead_execution_are_collected(atomic, dead):
+def test_the_directory_and_branches_of_a_dead_execution_are_collected(atomic, dead):
     (leftover,) = leftovers(atomic.bench.attempts)
     assert leftover.execution_id == dead.id
     collect(atomic.bench.store, leftover)
     atomic.assert_nothing_left()
 
 
-def test_a_dead_execution_that_never_made_its_branch_is_collected_too(atomic, dead):
-    atomic.bench.store.delete_branch("bench", dead.staging_branch)
+def test_a_dead_execution_that_never_made_its_branches_is_collected_too(atomic, dead):
+    for branch in dead.branches:
+        atomic.bench.store.delete_branch("bench", branch)
     (leftover,) = leftovers(atomic.bench.attempts)
     collect(atomic.bench.store, leftover)
     atomic.assert_nothing_left()

@@ -83,7 +83,7 @@ def told():
 
 @pytest.fixture
 def poller(orchestrator, told):
-    poller = Poller(orchestrator, "worker", told.put)
+    poller = Poller(orchestrator, "worker", lambda *news: [told.put(each) for each in news])
     poller.start()
     yield poller
     poller.obey(StopAsking())

@@ -21,7 +21,7 @@ from perago.errors import (
     StoreError,
     StoreRefusedError,
 )
-from perago.model.attempt import STAGING_PREFIX, new_execution_id
+from perago.model.attempt import new_execution_id, trial_branch
 from perago.model.commit import (
     EXPECTED_HEAD_KEY,
     Atomicity,
@@ -143,12 +143,12 @@ class LakeFSStore:
         """Yes: the server goes on with a request whose sender is gone."""
         return True
 
-    def atomicity(self, repository: str, ref: str) -> Atomicity:
+    def atomicity(self, repository: str, ref: str, *, trial: str | None = None) -> Atomicity:
         """Compare-and-swap where the fence is at ``ref``, unchanged, and the server runs it.
 
         A reset runs no action: it is never conditional.
         """
-        shortcoming = self._fences.shortcoming(repository, ref)
+        shortcoming = self._fences.shortcoming(repository, ref, trial)
         return Atomicity(cas_merge=shortcoming is None, cas_relocate=False, shortcoming=shortcoming)
 
     # --- branches ------------------------------------------------------------------------------
@@ -380,13 +380,13 @@ class LakeFSStore:
 
     # --- the fence -------------------------------------------------------------------------------
 
-    def probe_fence(self, repository: str, ref: str) -> bool:
+    def probe_fence(self, repository: str, ref: str, trial: str | None = None) -> bool:
         """Whether the server refuses a merge that expects another head than there is.
 
         Tried on a hidden branch of its own, which is gone afterwards; nothing is remembered.
         Raises StoreError if the trial itself fails.
         """
-        branch = f"{STAGING_PREFIX}probe-exec-{new_execution_id()}"
+        branch = trial or trial_branch(new_execution_id())
         self.create_branch(repository, branch, ref, hidden=True)
         try:
             self._merge(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     ReadObject = Callable[[str, str, str], bytes | None]
     """The bytes of an object, by repository, ref and key; None if it isn't there."""
 
-    Probe = Callable[[str, str], bool]
-    """Whether the server refuses a wrong merge of this ref of a repository."""
+    Probe = Callable[[str, str, str | None], bool]
+    """Whether the server refuses a wrong merge of a repository's ref, tried on that branch."""
 
 FENCE_KEY = f"{ACTIONS_PREFIX}perago_fence.yaml"
 
@@ -61,11 +61,11 @@ class Fences:
         self._present: dict[tuple[str, str], bool] = {}
         self._enforced: set[str] = set()
 
-    def shortcoming(self, repository: str, ref: str) -> str | None:
+    def shortcoming(self, repository: str, ref: str, trial: str | None = None) -> str | None:
         """Why a merge of ``ref`` isn't fenced by the server; None if it is."""
         if not self._is_present(repository, ref):
             return f"repository {repository!r} has no fence, or not this version's"
-        if not self._is_enforced(repository, ref):
+        if not self._is_enforced(repository, ref, trial):
             return f"the fence is in repository {repository!r}, but the server doesn't run actions"
         return None
 
@@ -83,8 +83,8 @@ class Fences:
             self._present[repository, ref] = found
         return self._present[repository, ref]
 
-    def _is_enforced(self, repository: str, ref: str) -> bool:
+    def _is_enforced(self, repository: str, ref: str, trial: str | None) -> bool:
         """A yes is remembered: a server doesn't switch its actions off in passing."""
-        if repository not in self._enforced and self._probe(repository, ref):
+        if repository not in self._enforced and self._probe(repository, ref, trial):
             self._enforced.add(repository)
         return repository in self._enforced

@@ -134,7 +134,7 @@ class EmbeddedStore:
         """No: what a process has not committed when it dies never happens."""
         return False
 
-    def atomicity(self, repository: str, ref: str) -> Atomicity:
+    def atomicity(self, repository: str, ref: str, *, trial: str | None = None) -> Atomicity:  # noqa: ARG002
         """The same for every commit; raises as :meth:`get_commit` does."""
         self.get_commit(repository, ref)
         return Atomicity(cas_merge=self._conditional, cas_relocate=self._conditional)
