@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import PeragoError, StoreError
 from perago.flow.recover import collect, leftovers
+from perago.worker.record import SPOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,3 +90,7 @@ class Janitor:
                 is_a_run_of_ours = (directory / RUNNER_LOCK).exists()
                 if directory.stat().st_mtime < oldest and not is_a_run_of_ours:
                     shutil.rmtree(directory, ignore_errors=True)
+        for spool in self._logs.glob(SPOOLS):  # of executors that nobody outlived
+            with suppress(OSError):
+                if spool.stat().st_mtime < oldest:
+                    spool.unlink()

@@ -1,8 +1,8 @@
 """An executor: a process of its own that runs attempts one after another.
 
-Started by a supervisor as ``python -m perago.worker.executor FD``. A task's code runs in its main
-thread, so a crash, a hang or an exhausted memory ends this process and nothing else. When its
-supervisor is gone it ends itself: nobody would keep its lease alive.
+Started by a supervisor as ``python -m perago.worker.executor SOCKET MEMORY``. A task's code runs in
+its main thread, so a crash, a hang or an exhausted memory ends this process and nothing else. When
+its supervisor is gone it ends itself: nobody would keep its lease alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime, warm_up
-from perago.worker.containment import contained, send_output_to
+from perago.worker.containment import Output, contained
 from perago.worker.journal import ExecutorJournal, Outbox
 from perago.worker.messages import (
     Assignment,
@@ -36,8 +36,12 @@ from perago.worker.messages import (
     ServedTask,
     Unable,
 )
+from perago.worker.record import Record
+from perago.worker.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
     from perago.worker.messages import Employment
@@ -46,6 +50,9 @@ ORPHANED_EXIT_CODE = 75
 
 HEARTBEAT_TIMEOUT_SECONDS = 40.0
 """Longer than any heartbeat can take: its few requests have time-outs."""
+
+LASTING_SECONDS = 0.25
+"""How long an attempt may take before the supervisor hears of it, and a record is kept of it."""
 
 _SOON_SECONDS = 2.0
 
@@ -87,9 +94,19 @@ class RenewedLease:
 
 
 class Executor:
-    def __init__(self, connection: Connection, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        whereabouts: Whereabouts,
+        runtime: Runtime,
+        spool: Path | None,
+    ) -> None:
         self._connection = connection
+        self._whereabouts = whereabouts
         self._runtime = runtime
+        self._spool = spool
+        self._output = Output()
+        self._journal: ExecutorJournal | None = None
         self._outbox = Outbox(connection, _end_orphaned)
         self._assignments: SimpleQueue[Assignment] = SimpleQueue()
         self._lease = RenewedLease(self._outbox)
@@ -100,30 +117,35 @@ class Executor:
         while True:
             assignment = self._assignments.get()
             self._lease.begin(assignment)
-            send_output_to(assignment.output_log)
-            self._outbox.send(Finished(self._run(assignment)))
+            outcome = self._run(assignment)
+            report = outcome.report
+            self._outbox.send(Finished(report.status, report.reason, outcome.accepted))
 
     def _run(self, assignment: Assignment) -> AttemptOutcome:
         delivery, execution = assignment.delivery, assignment.execution
-        journal = ExecutorJournal(
-            execution, assignment.events_log, assignment.output_log, self._outbox
-        )
+        record = Record(assignment.events_log, assignment.output_log, self._output, self._spool)
+        journal = ExecutorJournal(execution, record, self._outbox, self._whereabouts)
         runtime = replace(self._runtime, journal=journal)
         try:
+            record.begin()
             task = find_task(assignment.module, delivery.attempt.task_name)
-        except PeragoError as error:
+        except (PeragoError, OSError) as error:  # no room for its logs, say
             journal.failure(error)
             return self._refuse(assignment, runtime, error)
-        return run_attempt(
+        self._journal = journal
+        outcome = run_attempt(
             delivery,
-            contained(task, assignment.output_log),
+            contained(task, record.restore_output),
             runtime,
             lease=self._lease,
             execution=execution,
         )
+        self._journal = None
+        record.end()
+        return outcome
 
     def _refuse(
-        self, assignment: Assignment, runtime: Runtime, error: PeragoError
+        self, assignment: Assignment, runtime: Runtime, error: PeragoError | OSError
     ) -> AttemptOutcome:
         report = failed(error)
         runtime.journal.started("report")
@@ -140,10 +162,16 @@ class Executor:
                 _end_orphaned()
             if isinstance(message, Assignment):
                 self._assignments.put(message)
+                self._see_whether_it_lasts()
             elif isinstance(message, LeaseRenewed):
                 self._lease.renew(message.at)
             elif isinstance(message, Quiet):
                 self._lease.is_quiet()
+
+    def _see_whether_it_lasts(self) -> None:
+        journal = None if self._connection.poll(LASTING_SECONDS) else self._journal
+        if journal is not None:
+            journal.lasts()
 
 
 def _end_orphaned() -> NoReturn:
@@ -186,7 +214,7 @@ def _tasks_of(target: str) -> list[AnyTask]:
 def main() -> None:
     # The terminal's Ctrl-C is the supervisor's to handle: it knows whether we are publishing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = Connection(int(sys.argv[1]))
+    connection, whereabouts = Connection(int(sys.argv[1])), Whereabouts(int(sys.argv[2]))
     employment: Employment = connection.recv()
     try:
         tasks = load_tasks(employment.modules)
@@ -196,7 +224,8 @@ def main() -> None:
     except PeragoError as error:
         connection.send([Unable(error)])
         return
-    Executor(connection, runtime).serve(tasks)
+    spool = employment.spool_of(os.getpid())
+    Executor(connection, whereabouts, runtime, spool).serve(tasks)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""An executor's journal: a JSON line per step in the run's log, and the same news to the parent."""
+"""An executor's journal: each step goes to the attempt's record, and as news to the supervisor."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import threading
 import time
 import traceback
@@ -13,21 +10,22 @@ from typing import TYPE_CHECKING
 
 from perago.flow.report import short_reason
 from perago.worker.messages import Progressed, StepEnded, StepStarted
-from perago.worker.printed import last_printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
-    from pathlib import Path
 
     from perago.model.attempt import Execution
     from perago.model.outcome import Transfer
     from perago.worker.messages import FromExecutor
+    from perago.worker.record import Record
+    from perago.worker.whereabouts import Whereabouts
 
 _PROGRESS_INTERVAL_SECONDS = 0.1
 
 _FOLLOWED_STEPS = frozenset({"validate", "body", "report"})
-"""Steps of every attempt whose end is followed at once by something else that is sent."""
+"""Steps of every attempt whose end is followed at once by something else that is sent. All others
+are of an attempt that works in a workspace, or of one that failed."""
 
 _LASTING_STEPS = frozenset({"fetch", "body", "post", "stage.upload", "publish", "report"})
 """Steps that take a while, or whose beginning has to be known: that of the others isn't waited for,
@@ -58,14 +56,14 @@ class Outbox:
 
 
 class ExecutorJournal:
-    """Implements :class:`perago.ports.journal.Journal` for one attempt."""
+    """Implements :class:`perago.ports.journal.Journal` for one attempt.
+
+    Of an attempt that isn't worth a record yet, nothing is told before its end: it may be over in
+    a moment. See :meth:`lasts`.
+    """
 
     def __init__(
-        self,
-        execution: Execution,
-        events_log: Path,
-        output_log: Path,
-        outbox: Outbox,
+        self, execution: Execution, record: Record, outbox: Outbox, whereabouts: Whereabouts
     ) -> None:
         attempt = execution.attempt
         self._bound = {
@@ -78,24 +76,32 @@ class ExecutorJournal:
             "retry": attempt.retry_count,
             "execution": execution.id,
         }
-        self._events_log = events_log
-        self._output_log = output_log
+        self._record = record
         self._outbox = outbox
+        self._whereabouts = whereabouts
         self._lock = threading.Lock()
         self._last_progress = 0.0
 
     def event(self, step: str, **fields: object) -> None:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step}
         event = {**line, **self._bound, **fields}
-        append_line(self._events_log, json.dumps(event, ensure_ascii=False, default=str))
+        self._record.event(event)
         self._outbox.put(StepEnded(event))
         if step not in _FOLLOWED_STEPS:
-            self._outbox.send()
+            self.lasts()
 
     def started(self, step: str) -> None:
+        self._whereabouts.step = step
         self._outbox.put(StepStarted(step))
-        if step in _LASTING_STEPS:
+        if step not in _FOLLOWED_STEPS:
+            self._record.keep()
+        if self._record.is_kept and step in _LASTING_STEPS:
             self._outbox.send()
+
+    def lasts(self) -> None:
+        """Keep a record of the attempt from now on, and tell the supervisor of each step."""
+        self._record.keep()
+        self._outbox.send()
 
     def progress(self, step: str, transfer: Transfer) -> None:
         with self._lock:
@@ -108,24 +114,8 @@ class ExecutorJournal:
         self._outbox.send()
 
     def failure(self, error: BaseException) -> None:
-        append_line(self._output_log, "".join(traceback.format_exception(error)).rstrip("\n"))
+        self._record.failure("".join(traceback.format_exception(error)).rstrip("\n"))
         self.event("failed", reason=short_reason(error))
 
     def printed(self) -> tuple[str, ...]:
-        return last_printed(self._output_log)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append in one write, so that lines of several processes never mix.
-
-    A log that can't be written, on a full disk say, must not decide how an attempt ends: it is
-    only said on standard error.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, f"{line}\n".encode("utf-8", "backslashreplace"))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        sys.stderr.write(f"can't write {path}: {error.strerror}\n")
+        return self._record.printed()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perago.worker.record import spool_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from perago.errors import PeragoError
-    from perago.model.attempt import Delivery, Execution
+    from perago.model.attempt import Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
-    from perago.model.outcome import AttemptOutcome, Transfer
+    from perago.model.outcome import Transfer
     from perago.settings import Settings
 
 
@@ -22,6 +24,11 @@ class Employment:
 
     settings: Settings
     modules: tuple[str, ...] = ()
+    spools: bool = False
+
+    def spool_of(self, executor: int) -> Path | None:
+        """Where this executor sends what is printed, until that has an attempt's log to go to."""
+        return spool_of(self.settings.logs, executor) if self.spools else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,9 @@ class Reporting:
 class Finished:
     """From an executor: the attempt was reported (or given up) and cleaned up after."""
 
-    outcome: AttemptOutcome
+    status: TaskStatus
+    reason: str | None
+    accepted: bool
 
 
 FromExecutor = Ready | Unable | StepStarted | StepEnded | Progressed | Reporting | Finished

@@ -12,8 +12,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.worker.whereabouts import Whereabouts
+
 if TYPE_CHECKING:
-    from perago.worker.messages import Employment, FromExecutor, ToExecutor
+    from perago.worker.messages import Assignment, Employment, FromExecutor, ToExecutor
 
 _TERMINATION_GRACE_SECONDS = 1.0
 _KERNEL_COUNTERS = Path("/proc/vmstat")
@@ -24,14 +26,16 @@ class ExecutorProcess:
 
     def __init__(self, employment: Employment) -> None:
         self._oom_kills = oom_kills()
+        self._whereabouts = Whereabouts.new()
         ours, theirs = socket.socketpair()
+        passed = [theirs.fileno(), self._whereabouts.descriptor]
         with theirs:
             self._process = subprocess.Popen(
                 # -P: a user's queue.py in the current directory is not the standard library's.
-                [sys.executable, "-P", "-m", "perago.worker.executor", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "perago.worker.executor", *map(str, passed)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=passed,
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
@@ -40,6 +44,15 @@ class ExecutorProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def step(self) -> str:
+        """The one it is at, or was at when it ended; "" before the first one of an attempt."""
+        return self._whereabouts.step
+
+    def assign(self, assignment: Assignment) -> None:
+        self._whereabouts.step = ""  # it is idle, so nobody else writes there
+        self.send(assignment)
 
     def send(self, message: ToExecutor) -> None:
         """Never raises for a dead executor: its death shows, with its reason, by :meth:`death`."""
@@ -82,6 +95,10 @@ class ExecutorProcess:
         last_words = self.messages()
         self.connection.close()
         return last_words
+
+    def forget(self) -> None:
+        """Let go of what is left of one that was ended."""
+        self._whereabouts.close()
 
     def _signal_group(self, number: int) -> None:
         with suppress(ProcessLookupError):

@@ -61,7 +61,7 @@ class Service:
         self._troubles_with = troubles_with
         self._troubles: SimpleQueue[PeragoError] = SimpleQueue()
         self._clock = system_clock()
-        self._employment = Employment(settings, tuple(modules))
+        self._employment = Employment(settings, tuple(modules), spools=True)
         self._slots = [Slot(self._employment, self._clock, watcher) for _ in range(slots)]
         self._tasks: dict[str, ServedTask] = {}
         self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -90,6 +90,7 @@ class Service:
             desk = PollerDesk(open_conductor(self._settings), self._clock, worker_id=self.worker_id)
             stack.callback(desk.close)
             janitor = Janitor(lambda: open_store(self._settings), root, self._settings.logs)
+            self._settings.logs.mkdir(parents=True, exist_ok=True)
             janitor.start()
             stack.callback(janitor.stop, _CLEARING_SECONDS)
             supervisor = Supervisor(
@@ -158,9 +159,7 @@ class Service:
         return Served(task.module, task.controls)
 
     def _logs_of(self, attempt: Attempt) -> Path:
-        directory = self._settings.logs / attempt.workflow_instance_id
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory
+        return self._settings.logs / attempt.workflow_instance_id
 
     # --- stopping ---------------------------------------------------------------------------------
     def _finish(self, supervisor: Supervisor, interruption: Interruption) -> None:

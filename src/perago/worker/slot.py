@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import ExecutorLostError, PeragoError
+from perago.model.attempt import TaskStatus
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -17,6 +18,7 @@ from perago.worker.messages import (
     Unable,
 )
 from perago.worker.process import ExecutorProcess
+from perago.worker.record import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Attempt, Delivery
     from perago.model.controls import PublishBudget
-    from perago.model.outcome import AttemptOutcome
     from perago.ports.clock import Clock
     from perago.worker.messages import Employment, FromExecutor, ServedTask, ToExecutor
     from perago.worker.watcher import Watcher
@@ -37,13 +38,12 @@ _LONGEST_REST_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Work:
-    """An attempt in hand: what it is, and the step it is at since when."""
+    """An attempt in hand: what it is, and the step it was at when last looked at."""
 
     assignment: Assignment
     budget: PublishBudget
     began_at: float
     step: str = ""
-    step_began_at: float = 0.0
 
     @property
     def delivery(self) -> Delivery:
@@ -119,7 +119,8 @@ class Slot:
     def assign(self, work: Work) -> None:
         self.work = work
         self._watcher.attempt_started(work.attempt)
-        self.tell(work.assignment)
+        if self._executor is not None:
+            self._executor.assign(work.assignment)
 
     def tell(self, message: ToExecutor) -> None:
         if self._executor is not None:
@@ -130,18 +131,29 @@ class Slot:
         messages = self._executor.messages() if self._executor else ()
         return [said for message in messages if (said := self._hear(message))]
 
+    def look(self) -> None:
+        """See which step its attempt is at."""
+        if self.work is not None and self._executor is not None:
+            self.work.step = self._executor.step
+
     def ask_to_end(self) -> None:
         if self._executor is not None:
             self._executor.ask_to_end()
 
     def end(self) -> Work | None:
-        """End the executor; the attempt it was at, and how far that had come by its last word."""
-        executor, self._executor = self._executor, None
-        self.is_ready = False
-        last_words = executor.end() if executor else []
+        """End the executor; the attempt it was at, and how far that had come at last."""
+        executor, self.is_ready = self._executor, False
+        if executor is None:
+            return None
+        last_words = executor.end()
+        self.look()
+        self._executor = None
         for message in last_words if self.work else ():
             self._hear(message)
         work, self.work = self.work, None
+        if spool := self._employment.spool_of(executor.pid):
+            release(spool, work.assignment.output_log if work else None)
+        executor.forget()
         return work
 
     def death(self) -> str | None:
@@ -165,7 +177,6 @@ class Slot:
             return None
         match message:
             case StepStarted(step):
-                work.step, work.step_began_at = step, self._clock.monotonic()
                 self._watcher.step_started(work.attempt, step)
                 return message if step == "report" else None
             case StepEnded(fields):
@@ -174,17 +185,16 @@ class Slot:
                 self._watcher.progressed(work.attempt, step, transfer)
             case Reporting():
                 return message
-            case Finished(outcome):
-                return self._finish(work, outcome)
+            case Finished():
+                return self._finish(work, message)
         return None
 
-    def _finish(self, work: Work, outcome: AttemptOutcome) -> Ended:
-        report = outcome.report
-        status = report.status if outcome.accepted else f"{report.status} (not accepted)"
+    def _finish(self, work: Work, told: Finished) -> Ended:
+        status = told.status if told.accepted else f"{told.status} (not accepted)"
         self.work = None
-        self._watcher.attempt_ended(work.attempt, status, report.reason)
-        if not report.completed:  # a retry starts from a process nothing went wrong in
-            self.end()
+        self._watcher.attempt_ended(work.attempt, status, told.reason)
+        if told.status is not TaskStatus.COMPLETED:
+            self.end()  # a retry starts from a process nothing went wrong in
         return Ended(work)
 
 

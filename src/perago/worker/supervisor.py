@@ -115,6 +115,9 @@ class Supervisor:
 
     @property
     def works(self) -> list[Work]:
+        """What is being done, and the step that each is at right now."""
+        for slot in self._slots:
+            slot.look()
         return [slot.work for slot in self._slots if slot.work is not None]
 
     @property
@@ -226,11 +229,7 @@ class Supervisor:
         """Whoever was offered a slot gets one, also if that one's executor died meanwhile."""
         for slot in self._slots:
             if self._waiting and slot.is_free:
-                delivered = self._waiting.pop(0)
-                try:
-                    slot.assign(self._work(delivered))
-                except OSError as error:  # no room for its logs, say
-                    self._refuse(delivered.delivery, error)
+                slot.assign(self._work(self._waiting.pop(0)))
         self._give_back_the_unwanted()
 
     def _give_back_the_unwanted(self) -> None:
@@ -352,6 +351,7 @@ class Supervisor:
 
     def _stop_lost(self, lost_: Lost) -> None:
         for slot in self._slots_at(lost_.delivery_id):
+            slot.look()
             work = slot.work
             # What it publishes may still be accepted, if it is left to report it; and that an
             # attempt has ended is no news to one that has just reported it.

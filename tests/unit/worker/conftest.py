@@ -12,8 +12,11 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
 from perago.testing import Bench
 from perago.wiring import system_clock
+from perago.worker.containment import Output
 from perago.worker.journal import ExecutorJournal, Outbox
 from perago.worker.messages import Progressed, StepEnded, StepStarted
+from perago.worker.record import Record
+from perago.worker.whereabouts import Whereabouts
 
 
 class Secrets(BaseModel):
@@ -59,7 +62,8 @@ def attempt_under(bench, tmp_path):
         ours, theirs = Pipe(duplex=False)
         with ours, theirs:
             outbox = Outbox(theirs, orphaned=lambda: pytest.fail("nobody listens"))
-            journal = ExecutorJournal(execution, tmp_path / "events", tmp_path / "log", outbox)
+            record = Record(tmp_path / "events", tmp_path / "log", Output(), spool=None)
+            journal = ExecutorJournal(execution, record, outbox, Whereabouts.new())
             runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
             watcher.attempt_started(attempt)
             outcome = run_attempt(delivery, write, runtime, execution=execution)

@@ -41,6 +41,8 @@ class ScriptedExecutor:
 
     said: list = field(default_factory=lambda: [Ready()])
     cause: str | None = None
+    step: str = ""
+    pid: int = 0
 
     def __post_init__(self):
         self._ours, theirs = socket.socketpair()
@@ -48,9 +50,18 @@ class ScriptedExecutor:
 
     def messages(self):
         said, self.said = self.said, []
+        for message in said:
+            if isinstance(message, StepStarted):
+                self.step = message.step
         return said
 
+    def assign(self, _assignment):
+        self.step = ""
+
     def send(self, message):
+        pass
+
+    def forget(self):
         pass
 
     def death(self):
