@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -150,6 +151,7 @@ class PublishBudget(Declaration):
         )
 
     @classmethod
+    @lru_cache(maxsize=100)
     def default_for(cls, response_seconds: float) -> PublishBudget:
         """The budget of a task that declares none: at most half its lease, beating thrice in it.
 

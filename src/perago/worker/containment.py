@@ -111,6 +111,6 @@ class Output:
 
 
 def _text_to(number: int) -> TextIO:
-    return open(  # noqa: SIM115 - it stays open
+    return open(
         number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )

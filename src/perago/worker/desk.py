@@ -8,7 +8,7 @@ for executors that died, and gives back what won't be finished. It may do that r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from perago.errors import OrchestratorUnavailableError
 from perago.worker.lease import Held, Lost, Renewed, speak_for_the_dead, tend
@@ -27,8 +27,7 @@ LOOK_SECONDS = 1.0
 """How often an attempt's standing is looked up here, to stop a cancelled one soon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(NamedTuple):
     """A task for one of the slots on offer. Its lease can't have begun before ``asked_at``."""
 
     delivery: Delivery

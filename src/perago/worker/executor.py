@@ -7,14 +7,16 @@ its supervisor is gone it ends itself: nobody would keep its lease alive.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from queue import SimpleQueue
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NoReturn
 
 from perago.declare.loading import find_task, load_module, tasks_of
@@ -40,11 +42,12 @@ from perago.worker.record import Record
 from perago.worker.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
-    from perago.worker.messages import Employment
+    from perago.worker.messages import Employment, ToExecutor
 
 ORPHANED_EXIT_CODE = 75
 
@@ -58,10 +61,14 @@ _SOON_SECONDS = 2.0
 
 
 class RenewedLease:
-    """A lease that a supervisor in another process keeps alive, on the machine's one clock."""
+    """A lease that a supervisor in another process keeps alive, on the machine's one clock.
 
-    def __init__(self, outbox: Outbox) -> None:
+    ``listen`` has somebody listen to that supervisor now.
+    """
+
+    def __init__(self, outbox: Outbox, listen: Callable[[], None]) -> None:
         self._outbox = outbox
+        self._listen = listen
         self._response_seconds = 0.0
         self._heartbeat_seconds = 0.0
         self._renewed_at = 0.0
@@ -87,6 +94,7 @@ class RenewedLease:
         waits = since > self._heartbeat_seconds - _SOON_SECONDS
         if waits:  # else the beginning of the report is word enough
             self._outbox.send(Reporting())
+            self._listen()
             self._quiet.wait(HEARTBEAT_TIMEOUT_SECONDS)
 
     def is_quiet(self) -> None:
@@ -94,6 +102,12 @@ class RenewedLease:
 
 
 class Executor:
+    """Idle, and while an attempt is short, its main thread listens to the supervisor.
+
+    To an attempt that lasts, a second thread listens: see :meth:`_mind_what_lasts`. Were it always
+    that one, each assignment would have to be handed from thread to thread.
+    """
+
     def __init__(
         self,
         connection: Connection,
@@ -106,16 +120,20 @@ class Executor:
         self._runtime = runtime
         self._spool = spool
         self._output = Output()
-        self._journal: ExecutorJournal | None = None
         self._outbox = Outbox(connection, _end_orphaned)
-        self._assignments: SimpleQueue[Assignment] = SimpleQueue()
-        self._lease = RenewedLease(self._outbox)
+        self._journal: ExecutorJournal | None = None
+        self._listening = threading.Lock()
+        self._is_minded = False
+        self._has_begun = threading.Event()
+        self._hurry = threading.Event()
+        self._over, self._say_over = Pipe(duplex=False)
+        self._lease = RenewedLease(self._outbox, self._hurry.set)
 
     def serve(self, tasks: tuple[ServedTask, ...]) -> None:
-        threading.Thread(target=self._listen, daemon=True, name="supervisor-link").start()
+        threading.Thread(target=self._mind_what_lasts, daemon=True, name="supervisor-link").start()
         self._outbox.send(Ready(tasks))
         while True:
-            assignment = self._assignments.get()
+            assignment = self._next_assignment()
             self._lease.begin(assignment)
             outcome = self._run(assignment)
             report = outcome.report
@@ -128,19 +146,18 @@ class Executor:
         runtime = replace(self._runtime, journal=journal)
         try:
             record.begin()
-            task = find_task(assignment.module, delivery.attempt.task_name)
+            task = _found(assignment.module, delivery.attempt.task_name)
         except (PeragoError, OSError) as error:  # no room for its logs, say
             journal.failure(error)
             return self._refuse(assignment, runtime, error)
-        self._journal = journal
-        outcome = run_attempt(
-            delivery,
-            contained(task, record.restore_output),
-            runtime,
-            lease=self._lease,
-            execution=execution,
-        )
-        self._journal = None
+        with self._minded(journal):
+            outcome = run_attempt(
+                delivery,
+                contained(task, record.restore_output),
+                runtime,
+                lease=self._lease,
+                execution=execution,
+            )
         record.end()
         return outcome
 
@@ -154,24 +171,69 @@ class Executor:
         accepted = receipt is not None and receipt.accepted
         return AttemptOutcome(assignment.execution.id, report, accepted)
 
-    def _listen(self) -> None:
-        while True:
-            try:
-                message = self._connection.recv()
-            except (EOFError, OSError):
-                _end_orphaned()
-            if isinstance(message, Assignment):
-                self._assignments.put(message)
-                self._see_whether_it_lasts()
-            elif isinstance(message, LeaseRenewed):
-                self._lease.renew(message.at)
-            elif isinstance(message, Quiet):
-                self._lease.is_quiet()
+    # --- listening to the supervisor --------------------------------------------------------------
+    def _next_assignment(self) -> Assignment:
+        with self._listening:
+            while not isinstance(message := self._receive(), Assignment):
+                self._heed(message)
+            return message
 
-    def _see_whether_it_lasts(self) -> None:
-        journal = None if self._connection.poll(LASTING_SECONDS) else self._journal
-        if journal is not None:
-            journal.lasts()
+    def _receive(self) -> ToExecutor:
+        try:
+            message: ToExecutor = self._connection.recv()
+        except (EOFError, OSError):
+            _end_orphaned()
+        return message
+
+    def _heed(self, message: ToExecutor) -> None:
+        if isinstance(message, LeaseRenewed):
+            self._lease.renew(message.at)
+        elif isinstance(message, Quiet):
+            self._lease.is_quiet()
+
+    @contextmanager
+    def _minded(self, journal: ExecutorJournal) -> Iterator[None]:
+        self._journal = journal
+        self._has_begun.set()
+        try:
+            yield
+        finally:
+            self._journal = None
+            if self._is_minded:
+                self._say_over.send_bytes(b".")
+
+    def _mind_what_lasts(self) -> None:
+        """In a thread of its own: look now and then whether there still is the same attempt.
+
+        Asleep while there is none, so that the main thread needs to wake it for the first only.
+        """
+        while True:
+            self._has_begun.wait()
+            journal = self._journal
+            self._hurry.wait(LASTING_SECONDS)
+            self._hurry.clear()
+            if journal is None:
+                self._has_begun.clear()
+                if self._journal is not None:  # it came in between
+                    self._has_begun.set()
+            elif journal is self._journal:
+                journal.lasts()
+                self._listen_during(journal)
+
+    def _listen_during(self, journal: ExecutorJournal) -> None:
+        with self._listening:
+            self._is_minded = True
+            while journal is self._journal:
+                if self._connection in wait([self._connection, self._over]):
+                    self._heed(self._receive())
+            self._is_minded = False
+            while self._over.poll():
+                self._over.recv_bytes()
+
+
+@functools.cache
+def _found(module: str, name: str) -> AnyTask:
+    return find_task(module, name)
 
 
 def _end_orphaned() -> NoReturn:

@@ -1,9 +1,12 @@
-"""What a supervisor and its executors say to each other, over a private socket pair."""
+"""What a supervisor and its executors say to each other, over a private socket pair.
+
+What is said for every attempt is a tuple: that is the quickest to send.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perago.worker.record import spool_of
 
@@ -31,8 +34,7 @@ class Employment:
         return spool_of(self.settings.logs, executor) if self.spools else None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """To an executor: run this. Its lease counts from ``leased_at`` on the machine's clock."""
 
     delivery: Delivery
@@ -84,13 +86,11 @@ class Unable:
     error: PeragoError
 
 
-@dataclass(frozen=True, slots=True)
-class StepStarted:
+class StepStarted(NamedTuple):
     step: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepEnded:
+class StepEnded(NamedTuple):
     """From an executor: a step's event, as it stands in the journal."""
 
     fields: Mapping[str, object]
@@ -111,8 +111,7 @@ class Reporting:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """From an executor: the attempt was reported (or given up) and cleaned up after."""
 
     status: TaskStatus

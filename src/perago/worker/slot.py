@@ -129,7 +129,7 @@ class Slot:
     def hear(self) -> list[StepStarted | Reporting | Ended]:
         """Listen to the executor; what it says of the lease of its attempt."""
         messages = self._executor.messages() if self._executor else ()
-        return [said for message in messages if (said := self._hear(message))]
+        return [said for message in messages if (said := self._hear(message)) is not None]
 
     def look(self) -> None:
         """See which step its attempt is at."""

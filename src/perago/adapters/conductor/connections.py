@@ -5,10 +5,11 @@ from __future__ import annotations
 import http.client
 import select
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from perago.adapters.conductor.answers import Answer
+from perago.adapters.conductor.responses import Response
 from perago.errors import OrchestratorUnavailableError
 
 if TYPE_CHECKING:
@@ -66,15 +67,17 @@ class Connections:
             connection.request(
                 request.method, f"{self._path}{request.path}", body=request.body, headers=headers
             )
-            response = connection.getresponse()
+            response = cast("Response", connection.getresponse())
             body = response.read()
+            if response.will_close:
+                connection.close()
         except BaseException:
             connection.close()
             raise
         if connection.sock is not None:  # closed already if the server said so
             with self._guard:
                 self._idle.append(connection)
-        content_type, date = (response.getheader(name) or "" for name in ("Content-Type", "Date"))
+        content_type, date = response.header("content-type"), response.header("date")
         return Answer(response.status, content_type, body, date)
 
     def _kept(self) -> http.client.HTTPConnection | None:
@@ -95,6 +98,7 @@ class Connections:
             )
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
+        connection.response_class = Response  # type: ignore[assignment]
         try:
             connection.connect()
         except BaseException:
