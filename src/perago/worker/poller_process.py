@@ -22,6 +22,7 @@ from perago.worker.orders import (
     StopAsking,
 )
 from perago.worker.poller import PULSE_SECONDS
+from perago.worker.waiting import Ears
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,7 @@ class PollerDesk:
         self._to_speak_for: dict[str, SpeakFor] = {}
         self._to_give_back: dict[str, GiveBack] = {}
         self.restarts = 0
+        self._ears = Ears()
         self._start()
 
     @property
@@ -109,7 +111,7 @@ class PollerDesk:
             self._pulsed_at = now
             self._send(Pulse())
         with suppress(EOFError, OSError):
-            while self._connection.poll():
+            while self._ears.listen([self._connection], 0):
                 self._heard_at = self._clock.monotonic()
                 for told in self._connection.recv():
                     news.append(told)

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.worker.waiting import Ears
 from perago.worker.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ExecutorProcess:
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
+        self._ears = Ears()
         self.connection.send(employment)
 
     @property
@@ -63,7 +65,7 @@ class ExecutorProcess:
         """What it has said since, without waiting."""
         received: list[FromExecutor] = []
         try:
-            while self.connection.poll():
+            while self._ears.listen([self.connection], 0):
                 received += self.connection.recv()
         except (EOFError, OSError):
             pass

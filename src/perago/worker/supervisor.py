@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
 from perago.worker.offers import Offers
 from perago.worker.printed import last_printed
 from perago.worker.slot import Ended, Work, lost, not_even_started
+from perago.worker.waiting import Ears
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +104,7 @@ class Supervisor:
         self._place = place
         self._clock = clock
         self._watcher = watcher
+        self._ears = Ears()
         self._offers = Offers(len(slots))
         self._waiting: list[Delivered] = []
         self._held: set[str] = set()
@@ -152,7 +153,7 @@ class Supervisor:
         self._offer()
         self._hold_what_lasts()
         listened_to = [connection for slot in self._slots for connection in slot.connections]
-        ready = wait([*listened_to, *self._desk.connections], timeout=seconds)
+        ready = self._ears.listen([*listened_to, *self._desk.connections], seconds)
         now = self._clock.monotonic()
         # All of them now and then: a child of the dead may hold its end of the line open.
         look_at_all = not ready or now - self._looked_at > _LOOK_SECONDS
@@ -212,7 +213,7 @@ class Supervisor:
         """Listen to the desk alone, for that long or as long as ``condition`` holds."""
         deadline = self._clock.monotonic() + seconds
         while condition() and (left := deadline - self._clock.monotonic()) > 0:
-            wait(list(self._desk.connections), timeout=left)
+            self._ears.listen(self._desk.connections, left)
             for told in self._desk.news():
                 self._react(told)
 
