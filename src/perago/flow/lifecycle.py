@@ -61,6 +61,10 @@ if TYPE_CHECKING:
     from perago.ports.lease import Lease
 
 
+WARNING_SECONDS = 1.0
+"""How old may be what is known of other writers, where that ends in a warning at most."""
+
+
 def run_attempt(
     delivery: Delivery,
     task: AnyTask,
@@ -295,12 +299,20 @@ class _Attempt:
         """One active workflow writes a branch at a time: checked before any work is put in."""
         if self.runtime.single_writer == "off":
             return
-        orchestrator = self.runtime.orchestrator
+        orchestrator, is_enforced = (
+            self.runtime.orchestrator,
+            self.runtime.single_writer == "enforce",
+        )
         try:
-            writers = orchestrator.writers(workspace.repository, workspace.branch)
+            writers = orchestrator.writers(
+                workspace.repository,
+                workspace.branch,
+                asking=self.delivery.attempt.workflow_instance_id,
+                seconds_old=0.0 if is_enforced else WARNING_SECONDS,
+            )
             assert_only_writer(self.delivery.attempt, workspace, writers)
         except (SecondWriterError, OrchestratorError) as error:
-            if self.runtime.single_writer == "enforce":
+            if is_enforced:
                 raise
             self.runtime.journal.event("second_writer", warning=error.message)
 

@@ -47,6 +47,12 @@ class Orchestrator(Protocol):
         """
         ...
 
-    def writers(self, repository: str, branch: str) -> Sequence[str]:
-        """The active runs that write this branch: one, unless the operators broke their promise."""
+    def writers(
+        self, repository: str, branch: str, *, asking: str | None = None, seconds_old: float = 0.0
+    ) -> Sequence[str]:
+        """The active runs that write this branch: one, unless the operators broke their promise.
+
+        The answer may be ``seconds_old``, if that is cheaper. The run that is ``asking`` is known
+        to be active.
+        """
         ...

@@ -156,9 +156,12 @@ class ConductorOrchestrator:
         self._update(delivery, update, "giving back")
         return True
 
-    def writers(self, repository: str, branch: str) -> list[str]:
+    def writers(
+        self, repository: str, branch: str, *, asking: str | None = None, seconds_old: float = 0.0
+    ) -> list[str]:
         """The active workflows on this branch. One that waits for its sub-workflow isn't one."""
-        return [found.id for found in innermost(self._branches.writers(repository, branch))]
+        found = self._branches.writers(repository, branch, asking=asking, seconds_old=seconds_old)
+        return [hit.id for hit in innermost(found)]
 
     def _is_held(self, delivery: Delivery, *, within: float | None = None) -> bool:
         now = self._snapshot(delivery.attempt, within=within)

@@ -35,7 +35,7 @@ class BranchWatch:
         self._guard = threading.Lock()
         self._known: dict[str, Hit] = {}
         self._places: dict[str, tuple[str, str] | None] = {}
-        self._looked_at = -LOOK_ANEW_SECONDS
+        self._looked_at = self._asked_at = -LOOK_ANEW_SECONDS
 
     def active_on(self, repository: str, branch: str) -> list[Hit]:
         """The RUNNING and PAUSED workflows whose input names this branch, oldest first.
@@ -46,18 +46,23 @@ class BranchWatch:
             self._look_anew(repository, branch)
             return self._on(repository, branch)
 
-    def writers(self, repository: str, branch: str) -> list[Hit]:
-        """As :meth:`active_on`, for one who asks often: most often by one small request.
+    def writers(
+        self, repository: str, branch: str, *, asking: str | None, seconds_old: float
+    ) -> list[Hit]:
+        """As :meth:`active_on`, for one who asks often: most often by one small request, or none.
 
         Asked so, a workflow that is retried after it had ended is noticed a few seconds later.
         """
         with self._guard:
-            if time.monotonic() - self._looked_at >= LOOK_ANEW_SECONDS or not self._known:
+            now = time.monotonic()
+            if now - self._looked_at >= LOOK_ANEW_SECONDS or not self._known:
                 self._look_anew(repository, branch)
                 return self._on(repository, branch)
-            newer = self._look_for_newer(repository, branch)
+            fresh = {asking} if asking in self._known else set()
+            if not fresh or now - self._asked_at >= seconds_old:
+                fresh |= self._look_for_newer(repository, branch)
             found = self._on(repository, branch)
-            return [hit for hit in found if hit.id in newer or self._goes_on(hit)]
+            return [hit for hit in found if hit.id in fresh or self._goes_on(hit)]
 
     def _look_anew(self, repository: str, branch: str) -> None:
         doing = f"looking for workflows on {repository}/{branch}"
@@ -68,9 +73,10 @@ class BranchWatch:
             active += search(self._api, ours, ACTIVE, doing=doing)[0]
         self._known = {hit.id: hit for hit in active if hit.status.is_active}
         self._places = {id_: where for id_, where in self._places.items() if id_ in self._known}
-        self._looked_at = began
+        self._looked_at = self._asked_at = began
 
     def _look_for_newer(self, repository: str, branch: str) -> set[str]:
+        self._asked_at = time.monotonic()
         newest = max(self._known.values(), key=lambda hit: hit.started).started_at
         doing = f"looking for new workflows on {repository}/{branch}"
         found, _ = search(self._api, ACTIVE, started_after(newest - _OVERLAP_SECONDS), doing=doing)

@@ -135,7 +135,14 @@ class EmbeddedQueue(RunBook):
             requeue(at, row)
             return True
 
-    def writers(self, repository: str, branch: str) -> list[str]:
+    def writers(
+        self,
+        repository: str,
+        branch: str,
+        *,
+        asking: str | None = None,  # noqa: ARG002 - nothing is saved by knowing
+        seconds_old: float = 0.0,  # noqa: ARG002
+    ) -> list[str]:
         """The active runs on this branch: at most one, since a second isn't even started."""
         active = self.active_on(repository, branch)
         return [] if active is None else [active.id]
