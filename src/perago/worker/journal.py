@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_SECONDS = 0.1
 
-_FOLLOWED_STEPS = frozenset({"validate", "body", "report"})
-"""Steps of every attempt whose end is followed at once by something else that is sent. All others
-are of an attempt that works in a workspace, or of one that failed."""
+_STEPS_OF_ALL = frozenset({"validate", "body", "report"})
+"""All other steps are of an attempt that works in a workspace, or of one that failed."""
 
 _LASTING_STEPS = frozenset({"fetch", "body", "post", "stage.upload", "publish", "report"})
-"""Steps that take a while, or whose beginning has to be known: that of the others isn't waited for,
-and goes along with the next of these."""
+"""Steps that may take a while: the beginning of the others goes along with the next of these."""
+
+_TOLD_AT_ONCE = "publish"
+"""From here on an attempt is better left to finish; its supervisor may have something to say."""
 
 
 class Outbox:
@@ -58,8 +59,8 @@ class Outbox:
 class ExecutorJournal:
     """Implements :class:`perago.ports.journal.Journal` for one attempt.
 
-    Of an attempt that isn't worth a record yet, nothing is told before its end: it may be over in
-    a moment. See :meth:`lasts`.
+    Of an attempt that has only begun, next to nothing is told before its end: it may be over in a
+    moment. See :meth:`lasts`.
     """
 
     def __init__(
@@ -81,27 +82,36 @@ class ExecutorJournal:
         self._whereabouts = whereabouts
         self._lock = threading.Lock()
         self._last_progress = 0.0
+        self._lasts = False
 
     def event(self, step: str, **fields: object) -> None:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step}
         event = {**line, **self._bound, **fields}
         self._record.event(event)
         self._outbox.put(StepEnded(event))
-        if step not in _FOLLOWED_STEPS:
-            self.lasts()
+        if step not in _STEPS_OF_ALL:
+            self._record.keep()
+            self._tell_if_it_lasts()
 
     def started(self, step: str) -> None:
         self._whereabouts.step = step
         self._outbox.put(StepStarted(step))
-        if step not in _FOLLOWED_STEPS:
+        if step not in _STEPS_OF_ALL:
             self._record.keep()
-        if self._record.is_kept and step in _LASTING_STEPS:
+        if step == _TOLD_AT_ONCE:
             self._outbox.send()
+        elif step in _LASTING_STEPS:
+            self._tell_if_it_lasts()
 
     def lasts(self) -> None:
         """Keep a record of the attempt from now on, and tell the supervisor of each step."""
+        self._lasts = True
         self._record.keep()
         self._outbox.send()
+
+    def _tell_if_it_lasts(self) -> None:
+        if self._lasts:
+            self._outbox.send()
 
     def progress(self, step: str, transfer: Transfer) -> None:
         with self._lock:
@@ -111,7 +121,7 @@ class ExecutorJournal:
                 return
             self._last_progress = now
         self._outbox.put(Progressed(step, transfer))
-        self._outbox.send()
+        self._tell_if_it_lasts()
 
     def failure(self, error: BaseException) -> None:
         self._record.failure("".join(traceback.format_exception(error)).rstrip("\n"))

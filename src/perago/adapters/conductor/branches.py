@@ -61,6 +61,8 @@ class BranchWatch:
             fresh = {asking} if asking in self._known else set()
             if not fresh or now - self._asked_at >= seconds_old:
                 fresh |= self._look_for_newer(repository, branch)
+            if asking in self._known:  # it asks for the branch that it was given to work on
+                self._places.setdefault(asking, (repository, branch))
             found = self._on(repository, branch)
             return [hit for hit in found if hit.id in fresh or self._goes_on(hit)]
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from perago.ports.store import Progress
 
 _STAT_THREADS = 8
+_COMMITS_KNOWN = 1000
 
 
 class LakeFSStore:
@@ -53,6 +54,7 @@ class LakeFSStore:
         self._api = Api(access)
         self._gateway = Gateway(access, cache)
         self._cache = cache
+        self._commits: dict[tuple[str, str], Commit] = {}
         self._fences = Fences(self._read_small, self.probe_fence)
 
     def close(self) -> None:
@@ -108,13 +110,21 @@ class LakeFSStore:
         return str(found.default_branch)
 
     def get_commit(self, repository: str, ref: str) -> Commit:
+        """A commit that was read before isn't read again: it never changes."""
+        known = self._commits.get((repository, ref))
+        if known is not None:
+            return known
         found = self._api.read(
             Request(f"reading commit {ref!r}", repository, ref=ref),
             lambda client, timeouts: client.commits_api.get_commit(
                 repository, ref, _request_timeout=timeouts
             ),
         )
-        return _commit_of(found.to_dict())
+        commit = _commit_of(found.to_dict())
+        if len(self._commits) >= _COMMITS_KNOWN:
+            self._commits.clear()
+        self._commits[repository, commit.id] = commit
+        return commit
 
     def history(self, repository: str, ref: str, *, limit: int | None = None) -> Iterator[Commit]:
         amount = PAGE if limit is None else min(limit, PAGE)
