@@ -155,7 +155,8 @@ class Conductor:
             if found["status"] == "COMPLETED" and len(found["tasks"]) == 1:
                 return float(found["tasks"][0]["endTime"]) / 1000
             if found["status"] != "RUNNING" or len(found["tasks"]) > 1:
-                raise SystemExit(f"workflow {workflow} failed: {found['tasks'][-1]}")
+                ends = [(t["status"], t.get("reasonForIncompletion")) for t in found["tasks"]]
+                raise SystemExit(f"workflow {workflow} didn't complete at once: {ends}")
             worker.assert_works_on(deadline)
             time.sleep(0.05)
 
