@@ -181,6 +181,16 @@ def test_lakefs_killed_in_the_merge(was_applied, on_mortal_lakefs, mortal_server
         assert_ended_well(place, worker, run_id, RETRIED)
 
 
+def test_lakefs_away_when_an_attempt_begins_is_waited_for(on_mortal_lakefs, mortal_server):
+    worker, executor, run_id = stopped_at(on_mortal_lakefs, "input.validated")
+    mortal_server.kill()
+    worker.resume(executor)
+    waiting = worker.wait_for("warning")["warning"]
+    assert "waiting for the store to come back" in waiting
+    mortal_server.restart()
+    assert_ended_well(on_mortal_lakefs, worker, run_id)
+
+
 def test_lakefs_killed_in_the_report(on_mortal_lakefs, mortal_server, wire_to_conductor):
     def kill(exchange):
         mortal_server.kill()

@@ -19,6 +19,7 @@ from perago.errors import (
     PeragoError,
     RepositoryNotFoundError,
     SecondWriterError,
+    StoreUnavailableError,
     TaskFailed,
     TaskInputError,
     TaskTerminalError,
@@ -139,7 +140,7 @@ class _Attempt:
 
         with steps.step("directory", then="directory.created") as note:
             note(repository=workspace.repository, branch=workspace.branch, ref=workspace.ref)
-            self._assert_input_commit(workspace)
+            self._await_store(workspace)
             if not spec.read_only:
                 self._look_for_other_writers(workspace)
             self.directory = AttemptDirectory.create(
@@ -319,6 +320,24 @@ class _Attempt:
     def _assert_still_ours(self) -> None:
         self._attempt_fence()
         assert_lease_covers(self.budget, self.lease.remaining())
+
+    def _await_store(self, workspace: WorkspaceRef) -> None:
+        """Return when the store has the input commit, which it may take a while to say."""
+        clock = self.runtime.clock
+        deadline = clock.monotonic() + self.runtime.store_patience_seconds
+        pause, is_told = FIRST_PAUSE_SECONDS, False
+        while True:
+            try:
+                return self._assert_input_commit(workspace)
+            except StoreUnavailableError as error:
+                if clock.monotonic() + pause > deadline:
+                    raise
+                if not is_told:
+                    warning = f"waiting for the store to come back: {error.message}"
+                    self.runtime.journal.event("store.away", warning=warning)
+                    is_told = True
+            clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
         try:

@@ -6,15 +6,14 @@ import traceback
 from typing import TYPE_CHECKING
 
 from perago.errors import OrchestratorUnavailableError, PeragoError, TaskBodyError
-from perago.model.attempt import TaskStatus
-from perago.model.outcome import REASON_LIMIT, TaskReport
+from perago.model.attempt import TaskStatus, is_superseded
+from perago.model.outcome import REASON_LIMIT, ReportReceipt, TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
-    from perago.model.outcome import ReportReceipt
     from perago.ports.lease import Lease
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -53,15 +52,25 @@ def body_error(error: BaseException, module_file: str) -> TaskBodyError:
 def hand_in(
     runtime: Runtime, delivery: Delivery, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
-    """Report until it is answered or the lease is over; None if it never was, or can't be."""
+    """Report until it is answered or the lease is over, then read back; None if that fails too."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return runtime.orchestrator.report(delivery, report)
         except PeragoError as error:
-            again = isinstance(error, OrchestratorUnavailableError) and lease.remaining() > pause
-            if not again:
+            is_unanswered = isinstance(error, OrchestratorUnavailableError)
+            if not is_unanswered or lease.remaining() <= pause:
                 runtime.journal.event("report.given_up", error=error.message)
-                return None
+                return _read_back(runtime, delivery, report) if is_unanswered else None
         runtime.clock.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def _read_back(runtime: Runtime, delivery: Delivery, report: TaskReport) -> ReportReceipt | None:
+    """What became of a report that was sent and never answered."""
+    try:
+        now = runtime.orchestrator.reload(delivery.attempt)
+    except PeragoError:
+        return None
+    accepted = now.status is report.status and not is_superseded(delivery, now)
+    return ReportReceipt(accepted=accepted, status=now.status)

@@ -27,7 +27,11 @@ SingleWriter = Literal["off", "warn", "enforce"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The ports and the few settings one attempt runs with."""
+    """The ports and the few settings one attempt runs with.
+
+    ``store_patience_seconds`` is how long an attempt waits before it begins for a store that is
+    away: a try that fails is one of the few that the task has.
+    """
 
     store: Store
     orchestrator: Orchestrator
@@ -39,6 +43,7 @@ class Runtime:
     fence: RequestedLevel = "auto"
     replace: ReplacePolicy = "any"
     single_writer: SingleWriter = "warn"
+    store_patience_seconds: float = 0.0
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     warned: set[str] = field(default_factory=set)
 

@@ -130,6 +130,7 @@ class Bench:
         failpoints: Failpoints | None = None,
         fence: RequestedLevel = "auto",
         single_writer: SingleWriter = "warn",
+        store_patience_seconds: float = 0.0,
         store: Store | None = None,
         orchestrator: Orchestrator | None = None,
     ) -> Runtime:
@@ -142,6 +143,7 @@ class Bench:
             workspace_root=self.attempts,
             fence=fence,
             single_writer=single_writer,
+            store_patience_seconds=store_patience_seconds,
             failpoints=failpoints or NoFailpoints(),
         )
 

@@ -280,7 +280,8 @@ def main() -> None:
     employment: Employment = connection.recv()
     try:
         tasks = load_tasks(employment.modules)
-        runtime = build_runtime(employment.settings)
+        patience = employment.store_patience_seconds
+        runtime = replace(build_runtime(employment.settings), store_patience_seconds=patience)
         if any(task.uses_workspace for task in tasks):
             warm_up(employment.settings)
     except PeragoError as error:

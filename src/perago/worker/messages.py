@@ -28,6 +28,7 @@ class Employment:
     settings: Settings
     modules: tuple[str, ...] = ()
     spools: bool = False
+    store_patience_seconds: float = 0.0
 
     def spool_of(self, executor: int) -> Path | None:
         """Where this executor sends what is printed, until that has an attempt's log to go to."""

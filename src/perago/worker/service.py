@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from perago.worker.messages import ServedTask
     from perago.worker.watcher import Watcher
 
+STORE_PATIENCE_SECONDS = 3600.0
+"""How long an attempt waits for lakeFS before it begins. Its lease is kept meanwhile."""
+
 _TICK_SECONDS = 0.5
 _LAST_ANSWER_SECONDS = 1.0
 _GIVING_BACK_SECONDS = 5.0
@@ -61,7 +64,12 @@ class Service:
         self._troubles_with = troubles_with
         self._troubles: SimpleQueue[PeragoError] = SimpleQueue()
         self._clock = system_clock()
-        self._employment = Employment(settings, tuple(modules), spools=True)
+        self._employment = Employment(
+            settings,
+            tuple(modules),
+            spools=True,
+            store_patience_seconds=STORE_PATIENCE_SECONDS,
+        )
         self._slots = [Slot(self._employment, self._clock, watcher) for _ in range(slots)]
         self._tasks: dict[str, ServedTask] = {}
         self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -164,6 +164,38 @@ def test_a_report_that_is_never_answered_is_given_up_with_the_lease(stage, edits
     stage.assert_nothing_left()
 
 
+def test_a_report_that_arrived_unanswered_at_the_end_of_the_lease_is_read_back(stage, edits):
+    class AnswersNoReport:
+        def report(self, delivery, report):
+            stage.bench.queue.report(delivery, report)
+            raise OrchestratorUnavailableError("the answer got lost")
+
+        def __getattr__(self, name):
+            return getattr(stage.bench.queue, name)
+
+    lease = Remaining(60)
+    run_out = {"report.ready": lambda: setattr(lease, "seconds", 0.1)}
+    assert stage.attempt(
+        edits, orchestrator=AnswersNoReport(), lease=lease, faults=run_out
+    ).accepted
+
+
+def test_a_store_that_is_away_is_waited_for_before_anything_is_begun(stage, edits, edited):
+    store = FaultyStore(stage.bench.store, {"get_commit": [unavailable] * 5})
+    outcome = stage.attempt(edits, store=store, store_patience_seconds=60)
+    assert outcome.accepted
+    assert stage.bench.read() == edited
+    assert "waiting for the store" in stage.journal.of("store.away")["warning"]
+
+
+def test_a_store_that_stays_away_longer_than_that_fails_the_attempt(stage, edits):
+    store = FaultyStore(stage.bench.store, {"get_commit": [unavailable] * 99})
+    outcome = stage.attempt(edits, store=store, store_patience_seconds=60)
+    assert outcome.report.status is TaskStatus.FAILED
+    assert "store_unavailable" in outcome.report.reason
+    stage.assert_nothing_left()
+
+
 def test_an_orchestrator_that_forgot_the_attempt_still_lets_it_clean_up(stage, edits):
     forgetful = stage.flaky_queue(report=[UnknownAttemptError("no such task")])
     outcome = stage.attempt(edits, orchestrator=forgetful)
