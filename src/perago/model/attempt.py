@@ -83,8 +83,15 @@ class AttemptSnapshot:
 
 
 def is_superseded(delivery: Delivery, now: AttemptSnapshot) -> bool:
-    """Whether the same task was handed out again since: to another worker, or to this one."""
-    return now.poll_count != delivery.poll_count or now.worker_id not in (None, delivery.worker_id)
+    """Whether the same task was handed out again since, to another worker or to this one.
+
+    Or is about to be: it was put back into its queue.
+    """
+    return (
+        now.status is TaskStatus.SCHEDULED
+        or now.poll_count != delivery.poll_count
+        or now.worker_id not in (None, delivery.worker_id)
+    )
 
 
 @dataclass(frozen=True, slots=True)

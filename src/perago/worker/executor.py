@@ -69,6 +69,7 @@ class RenewedLease:
     def __init__(self, outbox: Outbox, listen: Callable[[], None]) -> None:
         self._outbox = outbox
         self._listen = listen
+        self._supervisor = os.getppid()
         self._response_seconds = 0.0
         self._heartbeat_seconds = 0.0
         self._renewed_at = 0.0
@@ -90,6 +91,8 @@ class RenewedLease:
 
     def rest(self) -> None:
         """Waits only if a heartbeat may be under way, and then no longer than one may take."""
+        if os.getppid() != self._supervisor:  # and perhaps nobody has kept the lease since
+            _end_orphaned()
         since = time.monotonic() - self._renewed_at
         waits = since > self._heartbeat_seconds - _SOON_SECONDS
         if waits:  # else the beginning of the report is word enough

@@ -50,7 +50,7 @@ class Renewed:
 class Lost:
     """The orchestrator doesn't count on this delivery any more.
 
-    If it was ``delivered_again``, the attempt itself goes on with somebody else.
+    If it was ``delivered_again``, or is about to be, the attempt itself goes on with somebody else.
     """
 
     delivery_id: str
@@ -77,6 +77,8 @@ def tend(orchestrator: Orchestrator, held: Held, now: float) -> Renewed | Lost |
         return Lost(delivery.id, "UNKNOWN", "the orchestrator doesn't know it any more")
     if is_superseded(delivery, standing):
         why = f"it was delivered again, to {standing.worker_id}"
+        if standing.status is TaskStatus.SCHEDULED:
+            why = "it was put back into its queue, to be delivered again"
         return Lost(delivery.id, standing.status, why, delivered_again=True)
     if standing.status is not TaskStatus.IN_PROGRESS:
         return Lost(delivery.id, standing.status, f"it is {standing.status}")
