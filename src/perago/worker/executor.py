@@ -138,31 +138,33 @@ class Executor:
         while True:
             assignment = self._next_assignment()
             self._lease.begin(assignment)
-            outcome = self._run(assignment)
+            outcome = self._recorded(assignment)
             report = outcome.report
             self._outbox.send(Finished(report.status, report.reason, outcome.accepted))
 
-    def _run(self, assignment: Assignment) -> AttemptOutcome:
-        delivery, execution = assignment.delivery, assignment.execution
+    def _recorded(self, assignment: Assignment) -> AttemptOutcome:
         record = Record(assignment.events_log, assignment.output_log, self._output, self._spool)
-        journal = ExecutorJournal(execution, record, self._outbox, self._whereabouts)
-        runtime = replace(self._runtime, journal=journal)
+        journal = ExecutorJournal(assignment.execution, record, self._outbox, self._whereabouts)
+        with self._minded(journal):
+            outcome = self._run(assignment, record, replace(self._runtime, journal=journal))
+        record.end()
+        return outcome
+
+    def _run(self, assignment: Assignment, record: Record, runtime: Runtime) -> AttemptOutcome:
+        delivery = assignment.delivery
         try:
             record.begin()
             task = _found(assignment.module, delivery.attempt.task_name)
         except (PeragoError, OSError) as error:  # no room for its logs, say
-            journal.failure(error)
+            runtime.journal.failure(error)
             return self._refuse(assignment, runtime, error)
-        with self._minded(journal):
-            outcome = run_attempt(
-                delivery,
-                contained(task, record.restore_output),
-                runtime,
-                lease=self._lease,
-                execution=execution,
-            )
-        record.end()
-        return outcome
+        return run_attempt(
+            delivery,
+            contained(task, record.restore_output),
+            runtime,
+            lease=self._lease,
+            execution=assignment.execution,
+        )
 
     def _refuse(
         self, assignment: Assignment, runtime: Runtime, error: PeragoError | OSError
@@ -227,11 +229,12 @@ class Executor:
         with self._listening:
             self._is_minded = True
             while journal is self._journal:
-                if self._connection in wait([self._connection, self._over]):
+                ready = wait([self._connection, self._over])
+                if self._connection in ready:
                     self._heed(self._receive())
+                if self._over in ready:  # or it was said of one before, a moment too late
+                    self._over.recv_bytes()
             self._is_minded = False
-            while self._over.poll():
-                self._over.recv_bytes()
 
 
 @functools.cache
