@@ -36,7 +36,10 @@ class Delivered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RanDry:
-    """There was less to be had than was asked for: so many offers to work ahead were dropped."""
+    """There was less to be had than was asked for: so many offers to work ahead were dropped.
+
+    Or they were withdrawn.
+    """
 
     dropped: int
 
@@ -113,6 +116,10 @@ class Desk(Protocol):
         """
         ...
 
+    def withdraw(self) -> None:
+        """Drop the offers to work ahead, and tell."""
+        ...
+
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         """Keep this delivery's lease, until it is let go."""
         ...
@@ -164,6 +171,8 @@ class InlineDesk:
         self._slots += slots
         if ahead:  # asking is cheap here
             self._done.append(RanDry(ahead))
+
+    def withdraw(self) -> None: ...
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         self._held[delivery.id] = Held(

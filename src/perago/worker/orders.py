@@ -31,6 +31,11 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take nothing ahead any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     delivery: Delivery
     heartbeat_seconds: float
@@ -64,4 +69,4 @@ class Pulse:
     """The supervisor turns. Without it nobody's leases are kept."""
 
 
-Order = Begin | Serve | Offer | Hold | LetGo | SpeakFor | GiveBack | StopAsking | Pulse
+Order = Begin | Serve | Offer | Withdraw | Hold | LetGo | SpeakFor | GiveBack | StopAsking | Pulse

@@ -41,6 +41,7 @@ from perago.worker.orders import (
     Serve,
     SpeakFor,
     StopAsking,
+    Withdraw,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Poller:
         for loop in (self._ask, self._keep, self._pulse):
             threading.Thread(target=loop, daemon=True, name=loop.__name__.strip("_")).start()
 
-    def obey(self, order: Order) -> None:
+    def obey(self, order: Order) -> None:  # noqa: C901 - a list of all there are
         with self._changed:
             self._heard_at = time.monotonic()
             match order:
@@ -107,6 +108,8 @@ class Poller:
                     self._slots += slots
                     self._ahead += ahead
                     self._freshly_offered = True
+                case Withdraw():
+                    self._tell(*self._dropped())
                 case Hold(delivery, heartbeat_seconds, leased_at):
                     self._held[delivery.id] = Held(
                         delivery, heartbeat_seconds, LOOK_SECONDS, leased_at, leased_at
@@ -174,14 +177,17 @@ class Poller:
             for_slots = min(len(found), self._slots)
             self._slots -= for_slots
             self._ahead -= len(found) - for_slots
-            if len(found) < limit and self._ahead:
-                news.append(RanDry(self._ahead))
-                self._ahead = 0
+            if len(found) < limit:
+                news += self._dropped()
         if news:
             self._tell(*news)
         if found:
             return 0.0 if len(found) == limit else FIRST_PAUSE_SECONDS
         return min(max(pause, FIRST_PAUSE_SECONDS) * 2, LONGEST_PAUSE_SECONDS)
+
+    def _dropped(self) -> list[News]:
+        dropped, self._ahead = self._ahead, 0
+        return [RanDry(dropped)] if dropped else []
 
     def _tell_when_no_longer_asking(self) -> None:
         with self._changed:

@@ -20,6 +20,7 @@ from perago.worker.orders import (
     Serve,
     SpeakFor,
     StopAsking,
+    Withdraw,
 )
 from perago.worker.poller import PULSE_SECONDS
 from perago.worker.waiting import Ears
@@ -76,6 +77,10 @@ class PollerDesk:
         self._slots += slots
         self._ahead += ahead
         self._send(Offer(slots, ahead))
+
+    def withdraw(self) -> None:
+        if self._ahead:
+            self._send(Withdraw())
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
         order = Hold(delivery, heartbeat_seconds, leased_at)

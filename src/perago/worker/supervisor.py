@@ -236,7 +236,11 @@ class Supervisor:
     def _give_back_the_unwanted(self) -> None:
         """No executor gets around to it: somebody else may be able to take it."""
         oldest = self._clock.monotonic() - _WAITING_SECONDS
-        for delivered in [d for d in self._waiting if d.asked_at < oldest]:
+        unwanted = [d for d in self._waiting if d.asked_at < oldest]
+        if unwanted:  # or they would come back at once
+            self._offers.took(_WAITING_SECONDS)
+            self._desk.withdraw()
+        for delivered in unwanted:
             self._waiting.remove(delivered)
             self._let_go(delivered.delivery.id)
             self._give_back(delivered.delivery)

@@ -11,9 +11,18 @@ import pytest
 from perago.errors import OrchestratorAccessError, OrchestratorUnavailableError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import ReportReceipt, TaskReport
-from perago.worker.desk import Delivered, GivenBack, Heard, Spoken, StoppedAsking, Unheard
+from perago.worker.desk import Delivered, GivenBack, Heard, RanDry, Spoken, StoppedAsking, Unheard
 from perago.worker.lease import Lost, Renewed
-from perago.worker.orders import GiveBack, Hold, LetGo, Offer, Serve, SpeakFor, StopAsking
+from perago.worker.orders import (
+    GiveBack,
+    Hold,
+    LetGo,
+    Offer,
+    Serve,
+    SpeakFor,
+    StopAsking,
+    Withdraw,
+)
 from perago.worker.poller import Poller
 
 PATIENCE_SECONDS = 10
@@ -307,3 +316,20 @@ def test_what_is_given_back_is_told(orchestrator, poller, told):
     orchestrator.away = True
     poller.obey(GiveBack(delivery("2")))
     assert next_of(told, GivenBack) == GivenBack("2#1", accepted=False)
+
+
+def test_offers_to_work_ahead_are_dropped_when_there_is_no_more(orchestrator, poller, told):
+    orchestrator.queue = [delivery(str(n)) for n in range(3)]
+    poller.obey(Serve(("task",)))
+    poller.obey(Offer(2, ahead=4))
+    assert [next_of(told, Delivered).delivery.attempt.task_id for _ in range(3)] == ["0", "1", "2"]
+    assert next_of(told, RanDry).dropped == 3
+    orchestrator.queue = [delivery("late")]
+    time.sleep(0.3)
+    assert orchestrator.queue, "nobody is asked for any more"
+
+
+def test_offers_to_work_ahead_are_dropped_when_they_are_withdrawn(poller, told):
+    poller.obey(Offer(1, ahead=4))
+    poller.obey(Withdraw())
+    assert next_of(told, RanDry).dropped == 4
