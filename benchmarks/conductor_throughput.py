@@ -68,9 +68,9 @@ class Racer:
 
 
 def measure(scratch: Path, scale: Scale) -> Report:
-    free = scale.pick(quick=20, full=200)
-    writable = scale.pick(quick=10, full=60)
-    rounds = scale.rounds_or(3)
+    free = scale.pick(quick=20, full=400)
+    writable = scale.pick(quick=10, full=100)
+    rounds = scale.rounds_or(5)
     python = ensure_peer(say)
     with lake(scratch) as here, rig(scratch, here.server.settings) as bench:
         free_tasks = race_free(bench, python, free, rounds)
