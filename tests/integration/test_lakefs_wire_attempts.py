@@ -156,7 +156,7 @@ DELETE = {"method": "POST", "path": r"/objects/delete"}
 COMMIT = {"method": "POST", "path": r"/commits$"}
 MERGE = {"method": "POST", "path": r"/merge/main$"}
 RESET = {"method": "PUT", "path": r"/branches/main/hard_reset"}
-CLEANUP = {"method": "DELETE", "path": r"/branches/perago-staging-(?!probe)"}
+CLEANUP = {"method": "DELETE", "path": r"/branches/perago-staging-(?!trial)"}
 
 APPLIED_UNHEARD = [
     pytest.param(drop_answer, id="answer dropped"),

@@ -38,7 +38,7 @@ def test_what_runs_is_finished_and_nothing_more_is_taken(number, place):
     run = place.completed(run_id)
     assert attempts_of(run) == [GROWN]
     assert run.attempts[0].poll_count == 1
-    assert [a.poll_count for a in place.run(late).attempts] == [0]
+    assert [a.poll_count for a in place.run(late).attempts] == [0], place.story(place.run(late))
     assert worker.printed == "stopped after 1 attempts\n"
     place.assert_nothing_left()
 
