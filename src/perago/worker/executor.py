@@ -229,11 +229,12 @@ class Executor:
         with self._listening:
             self._is_minded = True
             while journal is self._journal:
-                ready = wait([self._connection, self._over])
-                if self._connection in ready:
+                # That it is over is said before the supervisor hears of it: where both are ready,
+                # the other thing is the next assignment, which isn't ours to take.
+                if self._over in wait([self._connection, self._over]):
+                    self._over.recv_bytes()  # or it was said of one before, a moment too late
+                else:
                     self._heed(self._receive())
-                if self._over in ready:  # or it was said of one before, a moment too late
-                    self._over.recv_bytes()
             self._is_minded = False
 
 
