@@ -18,7 +18,7 @@ from perago.worker.whereabouts import Whereabouts
 PATIENCE_SECONDS = 10.0
 
 _LINES = []
-"""Kept open for good: an executor without a supervisor ends its process, which is the tests' own."""
+"""Kept open for good: without a supervisor an executor ends its process, here the tests' own."""
 
 
 class Journal:
