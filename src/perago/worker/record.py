@@ -110,12 +110,17 @@ def claim(spool: Path, printed: Path) -> bool:
 
 
 def release(spool: Path, printed: Path | None) -> None:
-    """See to the spool of an executor that is gone; ``printed`` is the log of what it was at."""
+    """See to the spool of an executor that is gone; ``printed`` is the log of what it was at.
+
+    What can't be put there stays.
+    """
     try:
         if printed is not None and spool.stat().st_size:
             claim(spool, printed)
-        spool.unlink(missing_ok=True)
-    except OSError:  # it was never made, or can't be removed now
+            if spool.stat().st_size:
+                return
+        spool.unlink()
+    except OSError:  # it was never made, has become the log, or can't be removed now
         return
 
 

@@ -164,11 +164,12 @@ def test_the_spool_of_an_idle_or_silent_executor_goes_with_it(tmp_path):
     release(spool, None)  # gone already
 
 
-def test_what_can_not_be_put_in_its_place_stays_where_it_is(tmp_path, capsys):
+@pytest.mark.parametrize("put", [claim, release])
+def test_what_can_not_be_put_in_its_place_stays_where_it_is(tmp_path, capsys, put):
     spool, in_the_way = tmp_path / "spool", tmp_path / "file"
     spool.write_text("kept")
     in_the_way.touch()
-    claim(spool, in_the_way / "out.log")
+    put(spool, in_the_way / "out.log")
     assert spool.read_text() == "kept"
     assert "can't write" in capsys.readouterr().err
 
