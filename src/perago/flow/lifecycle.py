@@ -36,11 +36,11 @@ from perago.flow.intake import parse_input
 from perago.flow.publish import Publication
 from perago.flow.report import (
     FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
     body_error,
     completed,
     failed,
     hand_in,
+    longer,
 )
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
@@ -294,18 +294,15 @@ class _Attempt:
                 if self.lease.remaining() - pause < self.budget.publish_seconds:
                     raise
             self.runtime.clock.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            pause = longer(pause)
 
     def _look_for_other_writers(self, workspace: WorkspaceRef) -> None:
         """One active workflow writes a branch at a time: checked before any work is put in."""
         if self.runtime.single_writer == "off":
             return
-        orchestrator, is_enforced = (
-            self.runtime.orchestrator,
-            self.runtime.single_writer == "enforce",
-        )
+        is_enforced = self.runtime.single_writer == "enforce"
         try:
-            writers = orchestrator.writers(
+            writers = self.runtime.orchestrator.writers(
                 workspace.repository,
                 workspace.branch,
                 asking=self.delivery.attempt.workflow_instance_id,
@@ -337,7 +334,7 @@ class _Attempt:
                     self.runtime.journal.event("store.away", warning=warning)
                     is_told = True
             clock.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            pause = longer(pause)
 
     def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
         try:

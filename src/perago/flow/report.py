@@ -20,6 +20,11 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
 
+def longer(pause: float) -> float:
+    """The pause before the next try, after one that was no use either."""
+    return min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
 def completed(output: Mapping[str, object]) -> TaskReport:
     return TaskReport(TaskStatus.COMPLETED, output)
 
@@ -63,7 +68,7 @@ def hand_in(
                 runtime.journal.event("report.given_up", error=error.message)
                 return _read_back(runtime, delivery, report) if is_unanswered else None
         runtime.clock.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        pause = longer(pause)
 
 
 def _read_back(runtime: Runtime, delivery: Delivery, report: TaskReport) -> ReportReceipt | None:

@@ -173,7 +173,7 @@ class Supervisor:
         What is handed out to us from now on is given back.
         """
         self._takes_work = False
-        self._give_back_all_that_wait()
+        self._give_back_waiting(self._waiting)
         self._desk.stop_asking()
         self._listen(seconds, lambda: self._is_asking)
 
@@ -202,7 +202,7 @@ class Supervisor:
             self._let_go(work.delivery.id)
             if given_back:
                 self._give_back(work.delivery)
-        self._give_back_all_that_wait()
+        self._give_back_waiting(self._waiting)
         self._place.clear()
 
     def settle(self, seconds: float) -> None:
@@ -240,14 +240,11 @@ class Supervisor:
         if unwanted:  # or they would come back at once
             self._offers.took(_WAITING_SECONDS)
             self._desk.withdraw()
-        for delivered in unwanted:
-            self._waiting.remove(delivered)
-            self._let_go(delivered.delivery.id)
-            self._give_back(delivered.delivery)
+        self._give_back_waiting(unwanted)
 
-    def _give_back_all_that_wait(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for delivered in waiting:
+    def _give_back_waiting(self, unwanted: Sequence[Delivered]) -> None:
+        for delivered in tuple(unwanted):
+            self._waiting.remove(delivered)
             self._let_go(delivered.delivery.id)
             self._give_back(delivered.delivery)
 

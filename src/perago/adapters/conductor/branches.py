@@ -78,12 +78,13 @@ class BranchWatch:
         self._looked_at = self._asked_at = began
 
     def _look_for_newer(self, repository: str, branch: str) -> set[str]:
-        self._asked_at = time.monotonic()
+        began = time.monotonic()
         newest = max(self._known.values(), key=lambda hit: hit.started).started_at
         doing = f"looking for new workflows on {repository}/{branch}"
         found, _ = search(self._api, ACTIVE, started_after(newest - _OVERLAP_SECONDS), doing=doing)
         newer = {hit.id: hit for hit in found if hit.status.is_active}
         self._known |= newer
+        self._asked_at = began
         return set(newer)
 
     def _goes_on(self, hit: Hit) -> bool:
