@@ -100,16 +100,16 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 	$(say) 'Pin requirements (uv pip compile)'
 	@uv=$$(scripts/bootstrap --uv) \
 	&& $(COMPILE) pyproject.toml -o requirements/base.txt \
-	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel --group dev \
+	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel --extra connect --extra pandera --extra lineage --group dev \
 		-c requirements/base.txt -o requirements/dev.txt \
-	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel -c requirements/dev.txt \
+	&& $(COMPILE) pyproject.toml --extra lakefs --extra otel --extra spark -c requirements/dev.txt \
 		-o requirements/worker.txt \
 	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
 	&& $(COMPILE) --group go -o src/perago/stack/go.txt \
-	&& $(COMPILE) --group java -o src/perago/stack/java.txt \
+	&& $(COMPILE) --group java -o src/perago/machine/java.txt \
 	&& $(COMPILE) --group maven -o src/perago/stack/maven.txt \
 	&& $(COMPILE) benchmarks/lakefs_peer.in -o benchmarks/lakefs_peer.txt
-	@! grep -n '://' requirements/*.txt src/perago/stack/*.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
+	@! grep -n '://' requirements/*.txt src/perago/*/*.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## Remove everything these commands made, the private environment included
