@@ -5,6 +5,12 @@
 ARGS ?=
 BIN := .venv/bin
 
+# Whoever has nothing left to do takes over from the other: what modules share is made once.
+PYTEST = $(BIN)/pytest -n 2 --dist worksteal
+
+# Else each of the many processes compiles anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # `make test` reads top to bottom, also under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -30,7 +36,7 @@ test: lint format-check types imports suite ## Everything that must hold before 
 .PHONY: quick
 quick: env ## Fast feedback: the tests that are not slow and need no server, no lint
 	$(say) 'Tests that are not slow and need no server (pytest)'
-	@$(BIN)/pytest -n 2 -m 'not slow and not server' $(ARGS)
+	@$(PYTEST) -m 'not slow and not server' $(ARGS)
 
 # Once for a machine, a few minutes. Without a registry in reach only CI has to stop here.
 .PHONY: servers
@@ -41,12 +47,13 @@ servers: env ## Get lakeFS and Conductor for the tests that need them
 .PHONY: suite
 suite: servers ## The whole test suite alone, two processes side by side
 	$(say) 'The whole test suite (pytest, 2 processes)'
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 .PHONY: matrix
 matrix: servers ## Kill workers and servers everywhere: all of what the suite has a part of
 	$(say) 'Workers and servers killed (pytest, 2 processes)'
-	@$(BIN)/pytest -n 2 -m '' $(ARGS) tests/integration/test_worker_deaths.py \
+	@$(PYTEST) -m '' $(ARGS) tests/integration/test_lakefs_crash_matrix.py \
+		tests/integration/test_conductor_killed.py tests/integration/test_worker_deaths.py \
 		tests/integration/test_worker_leases.py tests/integration/test_worker_servers.py
 
 .PHONY: lint

@@ -173,7 +173,9 @@ def arranged(directory: Path, plan: argparse.Namespace) -> Iterator[Soak]:
     with ExitStack() as stack:
         print("starting lakeFS and Conductor", file=sys.stderr, flush=True)
         lake = stack.enter_context(lakefs.start(directory / "lakefs"))
-        queue = stack.enter_context(conductor.start(directory / "conductor"))
+        # It is started again and again: that takes half the work if Java compiles less.
+        java = ("-XX:TieredStopAtLevel=1",)
+        queue = stack.enter_context(conductor.start(directory / "conductor", java_options=java))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         environment = {
             **kept,

@@ -1,8 +1,9 @@
-"""What tests share: the hypothesis profiles, a look at every store they leave, the command line."""
+"""What tests share: hypothesis profiles, compiled modules, a look at every store, commands."""
 
 import json
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,52 @@ from hypothesis import settings
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.cli.main import main
 
-TASKS = Path(__file__).parent / "acceptance" / "songs_tasks.py"
+HERE = Path(__file__).parent
+TASKS = HERE / "acceptance" / "songs_tasks.py"
+FORKS = HERE / "integration" / "attempt_forks.py"
 
 # CI repeats the same examples on every run and ignores how slow its machine is, so that a red build
 # always means the change; developers explore new examples each time.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def common_directory(tmp_path_factory):
+    """A directory that all processes of one test run share, whether there are several or one."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(common_directory):
+    """Tests start processes by the hundred: what these import is compiled once for all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(common_directory / "bytecode"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def run_fork(tmp_path_factory):
+    """Runs an attempt, in a process that has imported everything; how that process ended."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PERAGO_", "LAKECTL_"))}
+    with subprocess.Popen(
+        [sys.executable, FORKS],
+        cwd=tmp_path_factory.mktemp("forks"),
+        env=kept,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as forks:
+
+        def run_fork(environment):
+            print(json.dumps(environment), file=forks.stdin, flush=True)
+            return int(forks.stdout.readline())
+
+        yield run_fork
+        forks.stdin.close()
 
 
 @pytest.fixture(autouse=True)

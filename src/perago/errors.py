@@ -19,6 +19,7 @@
     ├── WorkspaceError             files or object keys that can't be a workspace
     │   ├── UnsafeKeyError             an object key can't be a file below the prefix
     │   ├── UnsupportedFileError       a symlink, socket, device, unreadable or reserved file
+    │   ├── SparkPathError             a path, table or format that a Spark task can't be given
     │   └── WorkspaceChangedError      a file moved under the runtime while it was being staged
     ├── FenceError                 this attempt may not publish
     │   ├── StaleAttemptError          the orchestrator no longer counts on it
@@ -191,6 +192,12 @@ class UnsupportedFileError(WorkspaceError):
     """A file that can't be stored: a link, a socket, a device, unreadable, or a reserved name."""
 
     code = "unsupported_file"
+
+
+class SparkPathError(WorkspaceError):
+    """A Spark task asked for a path, a table or a format that its workspace can't give it."""
+
+    code = "spark_path"
 
 
 class WorkspaceChangedError(WorkspaceError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -18,6 +20,9 @@ STACK_SETTINGS = "settings.env"
 
 API_PATH = "/api/v1"
 """Where on its address a lakeFS server has its API."""
+
+SPARK_CONF_PREFIX = "PERAGO_SPARK_CONF_"
+"""What the variables begin with that set one of Spark's settings each."""
 
 _NAME_LENGTH = 12
 
@@ -102,6 +107,26 @@ class Settings(BaseSettings):
     lakefs_storage_namespace: str | None = Field(
         default=None,
         description="Where repositories made by Perago keep their objects: 's3://bucket/path'.",
+    )
+    spark_master: str | None = Field(
+        default=None,
+        validation_alias="SPARK_MASTER",
+        description="Where Spark computes: 'spark://HOST:7077', 'local[4]'; unless set, all of "
+        "this machine.",
+    )
+    spark_remote: SecretStr | None = Field(
+        default=None,
+        validation_alias="SPARK_REMOTE",
+        description="A Spark Connect server to compute with instead: 'sc://HOST:15002'.",
+    )
+    spark_conf: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further settings of Spark, as JSON; or one each in "
+        "PERAGO_SPARK_CONF_spark_sql_shuffle_partitions and the like.",
+        repr=False,
+    )
+    spark_success_files: Literal["keep", "drop"] = Field(
+        default="drop", description="What becomes of the _SUCCESS files that Spark leaves."
     )
     cache: Path | None = Field(
         default=None,
@@ -199,6 +224,20 @@ class Settings(BaseSettings):
             _plain_address("CONDUCTOR_SERVER_URL", self.conductor_url), key, secret
         )
 
+    @field_validator("spark_master")
+    @classmethod
+    def _connect_has_its_own_variable(cls, value: str | None) -> str | None:
+        if value is not None and value.startswith("sc://"):
+            raise PydanticCustomError("remote", "a Spark Connect server is named by SPARK_REMOTE")
+        return value
+
+    @field_validator("spark_remote")
+    @classmethod
+    def _is_a_connect_server(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith("sc://"):
+            raise PydanticCustomError("remote", "a Spark Connect server begins with sc://")
+        return value
+
     @property
     def object_cache(self) -> Path:
         return (self.cache or self.home / "cache").absolute()
@@ -224,6 +263,8 @@ def load_settings(**given: object) -> Settings:
     Raises RuntimeConfigError naming the variable, its value and what is allowed.
     """
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if single := single_spark_settings(_variables()):
+        values["spark_conf"] = values.get("spark_conf", {}) | single
     try:
         settings = Settings(**values)
         stack = settings.stack / STACK_SETTINGS
@@ -242,6 +283,24 @@ def load_settings(**given: object) -> Settings:
             problems, fix="correct it in the environment or in .env, or unset it for the default"
         ) from None
     return ours
+
+
+def _variables() -> dict[str, str | None]:
+    """Those of .env and, before them, of the environment."""
+    if not Path(".env").is_file():
+        return dict(os.environ)
+    from dotenv import dotenv_values
+
+    return dotenv_values(".env") | dict(os.environ)
+
+
+def single_spark_settings(environment: Mapping[str, str | None]) -> dict[str, str]:
+    """Spark's settings that have a variable each: ``_`` stands for ``.``, and ``__`` for ``_``."""
+    return {
+        "_".join(part.replace("_", ".") for part in name.split("__")): value
+        for variable, value in environment.items()
+        if (name := variable.removeprefix(SPARK_CONF_PREFIX)) != variable and name and value
+    }
 
 
 def plain_endpoint(url: str) -> str:
@@ -286,5 +345,6 @@ SERVERS_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
 """What names a server and our way in: each taken from one place, never from two."""
 
 SECRETS = frozenset(
-    variable_of(name) for name in ("lakefs_secret_access_key", "conductor_auth_secret")
+    variable_of(name)
+    for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote")
 )

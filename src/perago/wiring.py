@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from perago.adapters.foundation.copying import share_blocks
 from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine, LocalWorkspace
 from perago.adapters.local.filesystem import folds_case
+from perago.declare.signature import SPARK
 from perago.errors import RepositoryNotFoundError, RuntimeConfigError
 from perago.flow.runtime import Runtime
 from perago.model.keys import key_prefix
@@ -20,6 +23,7 @@ from perago.ports.failpoints import NoFailpoints
 from perago.ports.journal import SilentJournal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from perago.adapters.conductor.access import ConductorAccess
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
     from perago.adapters.lakefs.access import LakeFSAccess
     from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.adapters.lakefs.cache import Trimmed
+    from perago.adapters.spark.computing import Spark
+    from perago.machine.tools import Tell
     from perago.model.changes import ChangeSet
+    from perago.ports.engine import Engine
     from perago.ports.failpoints import Failpoints
     from perago.ports.journal import Journal
     from perago.settings import Settings
@@ -188,12 +195,88 @@ def filesystem_traits(directory: Path) -> dict[str, bool]:
     return {"folds_case": folds_case(directory), "shares_blocks": shares}
 
 
-def build_runtime(settings: Settings, journal: Journal | None = None) -> Runtime:
-    """Everything one attempt needs, in the process that will run it."""
+def _unheard(line: str) -> None:
+    del line
+
+
+def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> Spark:
+    """This process's Spark, not started yet; as many ``drivers`` share the machine."""
+    from perago.adapters.spark.configuration import Machine, driver_configuration
+    from perago.adapters.spark.driver import Driver
+    from perago.adapters.spark.environment import Environment
+    from perago.adapters.spark.remote import Remote
+
+    if settings.spark_remote is not None:
+        return Remote(settings.spark_remote.get_secret_value())
+    scratch = spark_scratch(settings, os.getpid())
+
+    def configure(users_own: Mapping[str, str]) -> dict[str, str]:
+        return driver_configuration(
+            settings.spark_master,
+            {**users_own, **settings.spark_conf},
+            machine=Machine.here(),
+            drivers=drivers,
+            scratch=scratch,
+            keep_success=settings.spark_success_files == "keep",
+            on_lakefs=settings.store == "lakefs",
+        )
+
+    environment = Environment(on_lakefs=settings.store == "lakefs", tell=tell)
+    return Driver(configure, environment, scratch, settings.logs / f"spark-{os.getpid()}.log")
+
+
+def spark_scratch(settings: Settings, process: int) -> Path:
+    """Where the Spark of that process keeps what it needs for a while."""
+    return settings.attempts / f"spark-{process}"
+
+
+class Engines(dict[str, "Engine"]):
+    """Every engine by its name; Spark's is made when a task is the first to need it."""
+
+    def __init__(self, settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> None:
+        super().__init__(local=LocalEngine())
+        self._settings = settings
+        self._drivers = drivers
+        self._tell = tell
+        self._making = threading.Lock()
+
+    def __missing__(self, name: str) -> Engine:
+        assert name == SPARK  # noqa: S101 - a declaration names no other
+        with self._making:
+            if name not in self:
+                spark = spark_of(self._settings, drivers=self._drivers, tell=self._tell)
+                self[name] = spark_engine(self._settings, spark)
+        return self[name]
+
+
+def spark_engine(settings: Settings, spark: Spark) -> Engine:
+    """Spark as the engine of tasks whose workspaces are in the store of these settings."""
+    from perago.adapters.spark.engine import SparkEngine
+    from perago.adapters.spark.s3a import LakeFSLogin
+
+    login = None
+    if settings.store == "lakefs":
+        address, key, secret = settings.lakefs_login
+        login = LakeFSLogin(address, key, secret.get_secret_value())
+    return SparkEngine(spark, login, keep_success=settings.spark_success_files == "keep")
+
+
+def build_runtime(
+    settings: Settings,
+    journal: Journal | None = None,
+    *,
+    drivers: int = 1,
+    tell: Tell = _unheard,
+) -> Runtime:
+    """Everything one attempt needs, in the process that will run it.
+
+    As many processes as ``drivers`` may each have a Spark of its own on this machine; ``tell``
+    hears what has to be fetched for it.
+    """
     return Runtime(
         store=open_store(settings),
         orchestrator=_open_orchestrator(settings),
-        engines={"local": LocalEngine()},
+        engines=Engines(settings, drivers=drivers, tell=tell),
         clock=SystemClock(),
         journal=journal or SilentJournal(),
         workspace_root=settings.attempts,

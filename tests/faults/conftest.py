@@ -31,7 +31,7 @@ if not (PROC / "self" / "environ").exists():
 class Project:
     """One working directory, one PERAGO_HOME, and the processes that work on it."""
 
-    def __init__(self, directory: Path, bytecode: Path, *, home: Path | None = None) -> None:
+    def __init__(self, directory: Path, *, home: Path | None = None) -> None:
         """With ``home``, everything that was done there is taken over."""
         self.directory = directory / "project"
         self.home = directory / "home"
@@ -43,14 +43,9 @@ class Project:
         self.queue = open_queue(self.settings)
         self._started: list[subprocess.Popen] = []
         inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("PERAGO_") and name != "PYTHONDONTWRITEBYTECODE"
+            name: value for name, value in os.environ.items() if not name.startswith("PERAGO_")
         }
-        self.environment = inherited | {
-            "PERAGO_HOME": str(self.home),
-            "PYTHONPYCACHEPREFIX": str(bytecode),
-        }
+        self.environment = inherited | {"PERAGO_HOME": str(self.home)}
 
     # --- processes ------------------------------------------------------------------------------
     def start(self, *arguments, failpoints="", **environment):
@@ -191,24 +186,18 @@ def load_module():
     return load
 
 
-@pytest.fixture(scope="session")
-def bytecode(tmp_path_factory):
-    """Compiled modules shared by all the processes a session starts."""
-    return tmp_path_factory.mktemp("bytecode")
-
-
 @pytest.fixture(name="until")
 def _until():
     return until
 
 
 @pytest.fixture(scope="session")
-def projects(bytecode):
+def projects():
     """Makes projects, each in a directory; their processes are gone when it is done with."""
 
     @contextlib.contextmanager
     def opened(directory, *, home=None):
-        project = Project(directory, bytecode, home=home)
+        project = Project(directory, home=home)
         try:
             yield project
         finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from perago.testing.conformance.crashes import CrashMatrix, MatrixWorker
@@ -12,17 +10,19 @@ from perago.testing.conformance.crashes import CrashMatrix, MatrixWorker
 class Worker(MatrixWorker):
     """At work in a project of its own."""
 
-    def __init__(self, project):
+    def __init__(self, project, run_fork):
         super().__init__(project.settings, project.store, project.queue, "chain")
         self._project = project
+        self._run_fork = run_fork
 
     def run_process(self, *, body, failpoints):
-        command = [sys.executable, "-m", "perago.testing.one_attempt"]
-        process = self._project.spawn(command, failpoints=failpoints, BODY=body)
-        code = process.wait(60)
-        if code > 0:
-            pytest.fail(f"it ended with {code}: {self._project.output_of(process)}")
-        return code
+        return self._run_fork(
+            {
+                "PERAGO_HOME": str(self._project.home),
+                "PERAGO_FAILPOINTS": failpoints,
+                "BODY": body,
+            }
+        )
 
     def tree(self):
         return self._project.tree()
@@ -33,13 +33,13 @@ class Worker(MatrixWorker):
 
 
 @pytest.fixture(scope="module")
-def homes(projects, tmp_path_factory):
+def homes(projects, run_fork, tmp_path_factory):
     """How things stand before the attempt that will be killed; True: with an abandoned head."""
     made = {}
     for abandoned in (False, True):
         with projects(tmp_path_factory.mktemp("before")) as project:
             seed = project.seed()
-            worker = Worker(project)
+            worker = Worker(project, run_fork)
             worker.start()
             if abandoned:
                 worker.killed_at("publish.done", body="change")
@@ -50,6 +50,6 @@ def homes(projects, tmp_path_factory):
 
 class TestEmbedded(CrashMatrix):
     @pytest.fixture
-    def worker(self, way, homes, projects, tmp_path):
+    def worker(self, way, homes, projects, run_fork, tmp_path):
         with projects(tmp_path, home=homes[way.abandoned]) as project:
-            yield Worker(project)
+            yield Worker(project, run_fork)

@@ -9,7 +9,7 @@ import pytest
 import trustme
 from auth_service import EVERYTHING, AuthService, User
 from conductor_bench import ConductorBench
-from shared_conductor import ADDRESS_VARIABLE, common_directory, shared_conductor
+from shared_conductor import ADDRESS_VARIABLE, shared_conductor
 from worker_rig import Place
 
 from perago.adapters.lakefs import api, persistence
@@ -106,28 +106,14 @@ def conductor_program():
 
 
 @pytest.fixture(scope="session")
-def conductor_server(request, tmp_path_factory):
+def conductor_server(request, common_directory):
     """The address of a server's API, which all tests share that leave it as it is."""
     if already_up := os.environ.get(ADDRESS_VARIABLE):
         yield already_up
         return
     request.getfixturevalue("conductor_program")
-    with shared_conductor(common_directory(tmp_path_factory)) as address:
+    with shared_conductor(common_directory / "conductor") as address:
         yield address
-
-
-@pytest.fixture(scope="session")
-def _mortal_conductor(conductor_program, tmp_path_factory):
-    with conductor.start(tmp_path_factory.mktemp("mortal-conductor")) as server:
-        yield server
-
-
-@pytest.fixture
-def mortal_conductor(_mortal_conductor):
-    """One that a test may kill, and restart with the same data at the same address."""
-    if not _mortal_conductor.is_running:
-        _mortal_conductor.restart()
-    return _mortal_conductor
 
 
 @pytest.fixture

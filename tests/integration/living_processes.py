@@ -7,18 +7,21 @@ import pytest
 
 PROC = Path("/proc")
 PATIENCE_SECONDS = 60.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 
 
 def until(condition, what, *, seconds=PATIENCE_SECONDS):
     """The first true value of ``condition()``; fails with ``what`` if it never comes.
 
-    ``what`` may be a function, to be asked when it hasn't.
+    ``what`` may be a function, to be asked when it hasn't. What takes long is asked for less
+    often, for asking takes the time of those who are waited for.
     """
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     while not (value := condition()):
         if time.monotonic() > deadline:
             pytest.fail(f"waited {seconds:.0f} s in vain: {what() if callable(what) else what}")
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
     return value
 
 

@@ -1,14 +1,16 @@
 """One Conductor for all the processes of a test run: it takes long to start, and much memory."""
 
-import os
 from contextlib import contextmanager
 
+from perago.machine.lock import locked
 from perago.stack import conductor
-from perago.stack.lock import locked
 from perago.stack.server import read_record, stop
 
 ADDRESS_VARIABLE = "PERAGO_TEST_CONDUCTOR"
 """Names a server that is up already, for who runs a few tests again and again."""
+
+STARTS_SOONER = ("-XX:TieredStopAtLevel=1",)
+"""For Java: half the work of a start, and slower work later."""
 
 
 @contextmanager
@@ -32,9 +34,3 @@ def shared_conductor(directory):
 
 def _read(users):
     return int(users.read_text()) if users.exists() else 0
-
-
-def common_directory(tmp_path_factory):
-    """A directory that all processes of one test run share, whether there are several or one."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "conductor"

@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 import trustme
-from conductor_bench import ConductorBench
 from key_guard import KEY, SECRET, KeyGuard
 
 from perago.adapters.conductor import adapter
@@ -213,13 +212,22 @@ def test_without_the_authority_it_is_not_and_the_setting_is_named(tls, connect, 
         answer(503, b"busy"),
         answer(429),
         answer(200, b'[{"taskId": "t-', {"Content-Type": "application/json"}),
-        delay(10),
     ],
 )
 def test_a_question_that_is_not_answered_is_told_as_unavailable(wire, through, fault):
     for call in everything(through):
         wire.clear()
         wire.on(fault, times=None)
+        with pytest.raises(OrchestratorUnavailableError, match=wire.endpoint):
+            call()
+    wire.clear()
+    assert ask(through) == []
+
+
+def test_a_question_that_is_answered_too_late_is_told_as_unavailable(wire, through, connect):
+    impatient = connect(f"{wire.endpoint}/api", timeouts=Timeouts(answer=0.3))
+    wire.on(delay(10), times=None)
+    for call in everything(impatient):
         with pytest.raises(OrchestratorUnavailableError, match=wire.endpoint):
             call()
     wire.clear()
@@ -317,25 +325,3 @@ def test_a_heartbeat_waits_less_long_for_an_answer_than_anything_else(
     with pytest.raises(OrchestratorUnavailableError, match="extending the lease"):
         orchestrator.heartbeat(delivery)
     assert orchestrator.report(delivery, completed()).accepted
-
-
-# --- a server that dies ---------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # the server is started twice
-def test_an_attempt_outlives_a_server_that_was_killed_and_came_back(mortal_conductor):
-    bench = ConductorBench(mortal_conductor.address)
-    first = step("first", response_seconds=600)
-    run_id = bench.start(first, workspace=workspace())
-    delivery = take(bench, first)
-
-    mortal_conductor.kill()
-    with pytest.raises(OrchestratorUnavailableError):
-        bench.orchestrator.heartbeat(delivery)
-    mortal_conductor.restart()
-
-    assert bench.orchestrator.heartbeat(delivery)
-    assert bench.orchestrator.report(delivery, completed()).accepted
-    assert bench.run_status(run_id).value == "COMPLETED"
-    bench.close()

@@ -11,6 +11,8 @@ from perago.adapters.lakefs.adapter import LakeFSStore
 from perago.errors import StoreUnavailableError
 from perago.model.changes import Download, Signature, Upload
 
+pytestmark = pytest.mark.usefixtures("hasty")
+
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 

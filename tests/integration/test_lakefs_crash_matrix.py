@@ -1,12 +1,11 @@
-"""The crash matrix on a real lakeFS: the worker killed at every failpoint, and lakeFS itself."""
+"""The crash matrix on a real lakeFS: the worker killed at every failpoint, and lakeFS itself.
 
-import json
-import subprocess
-import sys
+All of the latter is a part of `make matrix`; what CI runs every time is what differs.
+"""
+
 import threading
 import time
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
@@ -26,26 +25,6 @@ from perago.testing.conformance.crashes import (
     each_failpoint,
 )
 from perago.wiring import open_queue, open_store
-
-
-@pytest.fixture(scope="session")
-def run_fork(tmp_path_factory):
-    """Runs an attempt, in a process that has imported everything; how that process ended."""
-    script = Path(__file__).with_name("attempt_forks.py")
-    with subprocess.Popen(
-        [sys.executable, script],
-        cwd=tmp_path_factory.mktemp("forks"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as forks:
-
-        def run_fork(environment):
-            print(json.dumps(environment), file=forks.stdin, flush=True)
-            return int(forks.stdout.readline())
-
-        yield run_fork
-        forks.stdin.close()
 
 
 class Worker(MatrixWorker):
@@ -122,6 +101,29 @@ def needs_the_server_after(failpoint, way):
     return FAILPOINTS.index(failpoint) < FAILPOINTS.index(settled)
 
 
+def each_moment(*, of=""):
+    """Every failpoint on every way, where each place is tried once before the ways part.
+
+    What a body did shows after it, and the head it meets only where publishing begins.
+    """
+    parting = {"merge": 0, "no-op": FAILPOINTS.index("body.done")}
+    publishing = FAILPOINTS.index("publish.head_read")
+
+    def marks(way, failpoint):
+        is_own = FAILPOINTS.index(failpoint) >= parting.get(way.name, publishing)
+        return () if is_own else pytest.mark.matrix
+
+    return pytest.mark.parametrize(
+        ("way", "failpoint"),
+        [
+            pytest.param(way, name, id=f"{way}-{name}", marks=marks(way, name))
+            for way in WAYS
+            for name in way.failpoints
+            if name.startswith(of)
+        ],
+    )
+
+
 def recover(worker, way):
     """A retry, and `perago gc` for a branch that a dead server couldn't be asked to delete."""
     if worker.record.status is not RunStatus.COMPLETED:
@@ -147,14 +149,14 @@ class TestServerKilled:
             assert attempt.status is TaskStatus.COMPLETED
         recover(worker, way)
 
-    @each_failpoint()
+    @each_moment()
     def test_the_attempt_fails_clearly_and_a_retry_ends_well(
         self, way, failpoint, worker_on, mortal_server
     ):
         worker = worker_on(mortal_server, way, "cas")
         self.killed_then_restarted(worker, way, failpoint, mortal_server)
 
-    @each_failpoint(of="publish.")
+    @each_moment(of="publish.")
     def test_without_the_fence_too(self, way, failpoint, worker_on, mortal_server):
         worker = worker_on(mortal_server, way, "soft")
         self.killed_then_restarted(worker, way, failpoint, mortal_server)

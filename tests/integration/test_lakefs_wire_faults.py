@@ -36,7 +36,9 @@ from perago.testing.wire import (
     duplicate,
 )
 
-PATIENCE = 1.5
+pytestmark = pytest.mark.usefixtures("hasty")
+
+PATIENCE = 0.8
 """How long these clients wait for an answer, in seconds; others wait much longer."""
 
 MIB = 1 << 20

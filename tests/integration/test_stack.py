@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from shared_conductor import STARTS_SOONER
 
 from perago.settings import load_settings
 from perago.stack import conductor, lakefs, lifecycle
@@ -414,43 +415,6 @@ def test_both_servers_go_up_are_repaired_go_down_and_keep_what_they_know(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_conductor_survives_a_kill_and_notices_a_lost_lease_within_seconds(
-    tmp_path, conductor_program
-):
-    """Left to itself it would deliver or notice a minute or two later."""
-    with conductor.start(tmp_path / "server") as server:
-        address = server.address
-        kept = start_workflow(address, "kept", lease_seconds=600)
-        server.kill()
-        assert not server.is_running
-        server.restart()
-        assert poll(address, "kept")["workflowInstanceId"] == kept
-
-        leased = start_workflow(address, "leased", lease_seconds=20)
-        alive = {
-            "taskId": poll(address, "leased")["taskId"],
-            "workflowInstanceId": leased,
-            "status": "IN_PROGRESS",
-            "extendLease": True,
-        }
-        began = time.monotonic()
-        while time.monotonic() < began + 24:  # past the first lease
-            time.sleep(4)
-            last = time.monotonic()
-            ask_conductor(address, "POST", "/tasks", alive)
-        assert statuses(address, leased) == ["IN_PROGRESS"]
-
-        while statuses(address, leased) == ["IN_PROGRESS"]:
-            assert time.monotonic() < last + 20 + 30
-            time.sleep(0.5)
-        assert time.monotonic() > last + 20
-        assert statuses(address, leased) == ["TIMED_OUT", "SCHEDULED"]
-        assert poll(address, "leased")["retryCount"] == 1
-    assert not server.is_running
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_conductor_that_cannot_start_is_reported_with_its_log_and_not_left(
     tmp_path, conductor_program
@@ -458,5 +422,9 @@ def test_a_conductor_that_cannot_start_is_reported_with_its_log_and_not_left(
     with pytest.raises(
         lifecycle.RuntimeConfigError, match=r"conductor 3\.32\.3 stopped"
     ) as failure:
-        conductor.start(tmp_path / "server", properties={"spring.datasource.url": "jdbc:none:"})
+        conductor.start(
+            tmp_path / "server",
+            properties={"spring.datasource.url": "jdbc:none:"},
+            java_options=STARTS_SOONER,
+        )
     assert str(tmp_path / "server" / "server.log") in failure.value.fix

@@ -1,4 +1,4 @@
-"""A worker whose Conductor or lakeFS is killed, away, slow or out of its mind for a while."""
+"""A worker whose lakeFS is killed, or whose Conductor is slow or out of its mind for a while."""
 
 import threading
 from contextlib import closing
@@ -12,20 +12,10 @@ from worker_rig import Place, attempts_of
 from perago.testing import FaultyWire
 from perago.testing.wire import answer, answer_after_applying, delay, drop_answer, drop_request
 
-pytestmark = pytest.mark.timeout(600)  # Conductor takes its time to start
-
 COMPLETED = [("grow_patiently", "COMPLETED")]
 RETRIED = [("grow_patiently", "FAILED"), ("grow_patiently", "COMPLETED")]
 AN_UPDATE = {"method": "POST", "path": r"/api/tasks$"}
 """A report or a heartbeat; of those there is one in half a minute in the patient task."""
-
-
-@pytest.fixture
-def on_mortal_conductor(mortal_conductor, lakefs_server, tmp_path):
-    with closing(Place(tmp_path, mortal_conductor.address, lakefs_server)) as opened:
-        yield opened
-        if not mortal_conductor.is_running:
-            mortal_conductor.restart()
 
 
 @pytest.fixture
@@ -57,46 +47,6 @@ def assert_ended_well(place, worker, run_id, attempts=COMPLETED):
 
 
 # --- Conductor ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("failpoint", ["fence1.passed", "publish.cleared", "report.ready"])
-def test_conductor_killed_before_staging_in_the_merge_and_before_the_report(
-    failpoint, on_mortal_conductor, mortal_conductor
-):
-    worker, executor, run_id = stopped_at(on_mortal_conductor, failpoint)
-    mortal_conductor.kill()
-    worker.resume(executor)
-    mortal_conductor.restart()
-    assert_ended_well(on_mortal_conductor, worker, run_id)
-
-
-@pytest.mark.parametrize("was_applied", [True, False], ids=["applied", "lost"])
-def test_conductor_killed_in_the_report(was_applied, on_mortal_conductor, mortal_conductor):
-    place = on_mortal_conductor
-
-    def kill(exchange):
-        if was_applied:
-            exchange.forward().keep()
-        mortal_conductor.kill()
-        exchange.cut()
-
-    with FaultyWire(mortal_conductor.address.removesuffix("/api")) as wire:
-        wire.on(kill, **AN_UPDATE)
-        worker = place.worker(CONDUCTOR_SERVER_URL=f"{wire.endpoint}/api")
-        run_id = place.start(worker_tasks.growing_patiently)
-        until(lambda: not mortal_conductor.is_running, lambda: f"a report\n{worker}")
-        mortal_conductor.restart()
-        assert_ended_well(place, worker, run_id)
-
-
-def test_conductor_restarted_in_mid_task_costs_no_retry(on_mortal_conductor, mortal_conductor):
-    worker, gate, run_id = on_mortal_conductor.held_at_a_gate(worker_tasks.growing_patiently)
-    mortal_conductor.kill()
-    worker.wait_for("orchestrator.unheard")
-    gate.touch()  # it has to wait at its fence
-    mortal_conductor.restart()
-    assert_ended_well(on_mortal_conductor, worker, run_id)
-    assert len(worker.heard("orchestrator.heard")) >= 2
 
 
 def test_conductor_that_answers_5xx_now_and_then_is_asked_again(place, wire_to_conductor):

@@ -67,7 +67,6 @@ class Place:
         if listens:
             environment["PERAGO_LISTEN"] = f"127.0.0.1:{free_port()}"
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [Path(sys.executable).with_name("perago"), "start", *(modules or [TASKS])]
         worker = Worker(
             len(self.workers),
@@ -77,7 +76,6 @@ class Place:
             | self._lakefs.settings
             | {"CONDUCTOR_SERVER_URL": self.address}
             | {"PERAGO_HOME": str(self.directory / home)}
-            | {"PYTHONPYCACHEPREFIX": str(self.directory.parent / "bytecode")}
             | {name: str(value) for name, value in environment.items()},
         )
         self.workers.append(worker)

@@ -28,6 +28,7 @@ CODES = {
     "workspace": "WorkspaceError",
     "unsafe_key": "UnsafeKeyError",
     "unsupported_file": "UnsupportedFileError",
+    "spark_path": "SparkPathError",
     "workspace_changed": "WorkspaceChangedError",
     "fence": "FenceError",
     "stale_attempt": "StaleAttemptError",

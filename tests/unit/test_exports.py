@@ -13,6 +13,7 @@ EXPORTS = [
     "Pipeline",
     "PublishBudget",
     "RetryPolicy",
+    "SparkWorkspace",
     "Task",
     "TaskControls",
     "TaskDefinitionError",
@@ -26,6 +27,7 @@ EXPORTS = [
     "require_dir",
     "require_file",
     "require_glob",
+    "require_table",
     "task",
 ]
 

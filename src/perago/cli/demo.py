@@ -6,6 +6,7 @@ import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -32,7 +33,7 @@ _CRASHING_STEP = 2
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
-    default=20_000,
+    default=200_000,
     show_default=True,
     help="Listening events to make up.",
 )
@@ -45,7 +46,8 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     the workspace lives in a new repository there, with the fence installed, and stays. With --on
     conductor or stack the pipeline is registered and runs there, on a worker of the demo's own.
     """
-    tell(f"{click.style('Perago demo', bold=True)}  {_programme(rows, crash=not no_crash)}")
+    programme = _programme(rows, _where_spark_runs(settings), crash=not no_crash)
+    tell(f"{click.style('Perago demo', bold=True)}  {programme}")
     with meanwhile(STARTING):
         from perago.cli.demo_worker import working
         from perago.cli.opening import for_this_command
@@ -88,8 +90,11 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     return exit_code(record)
 
 
-def _programme(rows: int, *, crash: bool) -> str:
-    programme = f"{rows:,} listening events, four tasks, one versioned workspace"
+def _programme(rows: int, spark: str, *, crash: bool) -> str:
+    programme = (
+        f"{rows:,} listening events, four tasks, one versioned workspace\n"
+        f"Two of the tasks compute with Spark, {spark}."
+    )
     if not crash:
         return programme
     return (
@@ -97,6 +102,15 @@ def _programme(rows: int, *, crash: bool) -> str:
         "The second task will be killed (SIGKILL) right after it published, before it could\n"
         "report. Watch the retry replace that abandoned commit.\n"
     )
+
+
+def _where_spark_runs(settings: Settings) -> str:
+    """A Connect server's address may carry a token: only its host and port are for people."""
+    if settings.spark_remote is not None:
+        address = urlsplit(settings.spark_remote.get_secret_value())
+        return f"on the Spark Connect server {address.netloc.rpartition('@')[2].partition(';')[0]}"
+    master = settings.spark_master or settings.spark_conf.get("spark.master", "local[*]")
+    return f"on this machine ({master})" if master.startswith("local") else f"on {master}"
 
 
 def _make_repository(store: Store, repository: str, own: OwnBranches | None) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perago.model.attempt import Attempt
+    from perago.model.outcome import Headway
     from perago.model.run import RunRecord
     from perago.worker.watcher import Watcher
 
@@ -33,9 +34,10 @@ _STEP_WORDS = {
     "validate": "checking the input",
     "directory": "making a private directory",
     "fetch": "fetching the workspace",
-    "pre": "checking the input files",
+    "pre": "checking the input",
     "body": "running",
     "post": "looking for changes",
+    "checks": "checking the data",
     "fence1": "asking whether it still counts",
     "stage.branch": "staging",
     "stage.upload": "uploading changes",
@@ -163,7 +165,7 @@ class _Row:
         self.retry = 0
         self.began: float | None = None
         self.seconds = 0.0
-        self.transfer: Transfer | None = None
+        self.headway: Headway | None = None
 
 
 class LiveTable(NobodyWatching):
@@ -191,25 +193,25 @@ class LiveTable(NobodyWatching):
     def attempt_started(self, attempt: Attempt) -> None:
         row = self._row(attempt)
         row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
-        row.began, row.transfer = time.monotonic(), None
+        row.began, row.headway = time.monotonic(), None
 
     def step_started(self, attempt: Attempt, step: str) -> None:
         row = self._row(attempt)
-        row.detail, row.transfer = _STEP_WORDS.get(step, step), None
+        row.detail, row.headway = _STEP_WORDS.get(step, step), None
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         if self._warnings.are_new_in(fields):
             self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
 
-    def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None:
+    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None:
         del step
-        self._row(attempt).transfer = transfer
+        self._row(attempt).headway = headway
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         row = self._row(attempt)
         if row.began is not None:
             row.seconds += time.monotonic() - row.began
-        row.status, row.detail, row.began, row.transfer = status, reason or "", None, None
+        row.status, row.detail, row.began, row.headway = status, reason or "", None, None
 
     def waiting(self, seconds: float) -> None:
         for row in self._rows.values():
@@ -234,14 +236,13 @@ class LiveTable(NobodyWatching):
         return table
 
     def _doing(self, row: _Row) -> Table | Text:
-        if row.transfer is None or not row.transfer.total_objects:
+        if row.headway is None or not row.headway.in_words:
             return Text(row.detail, style="dim", overflow="ellipsis", no_wrap=True)
-        done = row.transfer
         line = Table.grid(padding=(0, 1))
         line.add_row(
             Text(row.detail, style="dim"),
-            ProgressBar(total=max(done.total_bytes, 1), completed=done.bytes, width=20),
-            Text(f"{done.objects:,}/{done.total_objects:,} objects", style="dim"),
+            ProgressBar(total=1.0, completed=row.headway.share, width=20),
+            Text(row.headway.in_words, style="dim", overflow="ellipsis", no_wrap=True),
         )
         return line
 

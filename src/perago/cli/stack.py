@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
+    from perago.machine.tools import Tell
     from perago.settings import Settings
-    from perago.stack.tools import Tell
+
+Named = tuple[str, ...] | None
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def _known(
-    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The servers that are meant: without a name all of them."""
+def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Named:
+    """The servers that are named; None if none is."""
     from perago.stack import lifecycle
 
-    known = tuple(kind.name for kind in lifecycle.KINDS)
+    known = lifecycle.names()
     for name in names:
         if name not in known:
             raise click.UsageError(f"No server is called {name!r}: there are {', '.join(known)}.")
-    return names or known
+    return names or None
 
 
 _servers = click.argument("servers", metavar="[SERVER]...", nargs=-1, callback=_known)
@@ -44,9 +44,10 @@ _servers = click.argument("servers", metavar="[SERVER]...", nargs=-1, callback=_
 
 @click.group()
 def command() -> None:
-    """Real servers on this machine alone, without Docker: lakeFS and Conductor.
+    """Real servers on this machine alone, without Docker: lakeFS, Conductor and Spark.
 
-    Where a command takes a SERVER, it is `lakefs` or `conductor`; without one all are meant.
+    Where a command takes a SERVER, it is `lakefs`, `conductor`, `spark` (a master and two workers)
+    or `spark-connect`; without one lakeFS and Conductor are meant, and what else was started.
     They are got once, and kept outside the project in $PERAGO_TOOLS or the user's cache; what a
     stack writes is in $PERAGO_STACK or .perago/stack. Other commands find a stack that is up by
     its settings file there.
@@ -56,11 +57,12 @@ def command() -> None:
 @command.command(short_help="Get what is missing, start the servers, wait until they answer.")
 @_servers
 @common
-def up(*, servers: tuple[str, ...], speaker: Speaker, settings: Settings) -> None:
+def up(*, servers: Named, speaker: Speaker, settings: Settings) -> None:
     """Get what is missing, start the servers, wait until they answer. Again: repairs what died.
 
     The first time on a machine lakeFS is built from source, Conductor fetched and started once,
-    which takes some minutes.
+    which takes some minutes. Tasks use a Spark of the stack only where SPARK_MASTER or
+    SPARK_REMOTE says so; `up` shows what to set.
 
     \b
     JSON: as of `status`, and "started": [name]
@@ -94,12 +96,13 @@ def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
 @command.command(short_help="Show how the servers are.")
 @_servers
 @common
-def status(*, servers: tuple[str, ...], speaker: Speaker, settings: Settings) -> int:
+def status(*, servers: Named, speaker: Speaker, settings: Settings) -> int:
     """Show how the servers are. Exit code 1 unless all of them run and answer.
 
     \b
     JSON: {"ok": bool, "settings_file": path, "servers": [{name, version,
-      state: "running" | "not answering" | "stopped", pid, endpoint, disk_bytes, directory, log}]}
+      state: "running" | "not answering" | "stopped", pid, endpoint, use: "VARIABLE=value" | null,
+      disk_bytes, directory, log}]}
     """
     document = _status_document(_directory(settings), servers)
     speaker.say(document, lambda: _status_layout(document))
@@ -118,7 +121,12 @@ def status(*, servers: tuple[str, ...], speaker: Speaker, settings: Settings) ->
 )
 @common
 def logs(
-    *, servers: tuple[str, ...], follow: bool, lines: int, speaker: Speaker, settings: Settings
+    *,
+    servers: Named,
+    follow: bool,
+    lines: int,
+    speaker: Speaker,
+    settings: Settings,
 ) -> None:
     """Show the end of what the servers logged.
 
@@ -151,16 +159,16 @@ def logs(
 @_servers
 @click.option("--quiet", is_flag=True, help="Say nothing when there is nothing to get.")
 @common
-def prepare(*, servers: tuple[str, ...], quiet: bool, speaker: Speaker, settings: Settings) -> None:
-    """Get what the servers need, and start nothing.
+def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings) -> None:
+    """Get what the servers need, and start nothing. Without a SERVER: what any of them needs.
 
     \b
     JSON: {"got": [name], "tools": path}
     """
     from rich.text import Text
 
+    from perago.machine.tools import tools_directory
     from perago.stack import lifecycle
-    from perago.stack.tools import tools_directory
 
     del settings
     with _progress() as show:
@@ -197,7 +205,7 @@ def _directory(settings: Settings) -> Path:
     return settings.stack.absolute()
 
 
-def _status_document(directory: Path, only: tuple[str, ...]) -> dict[str, object]:
+def _status_document(directory: Path, only: Named) -> dict[str, object]:
     from perago.settings import STACK_SETTINGS
     from perago.stack import lifecycle
 
@@ -216,7 +224,9 @@ def _up_layout(document: dict[str, object]) -> RenderableType:
     from rich.text import Text
 
     said = "started" if document["started"] else "all are running already"
-    return Group(_status_layout(document), Text(f"{said}; settings: {document['settings_file']}"))
+    to_use = [f"to use it: export {one['use']}" for one in _listed(document) if one["use"]]
+    lines = [f"{said}; settings: {document['settings_file']}", *to_use]
+    return Group(_status_layout(document), *map(Text, lines))
 
 
 def _status_layout(document: dict[str, object]) -> RenderableType:
@@ -224,7 +234,6 @@ def _status_layout(document: dict[str, object]) -> RenderableType:
     from perago.cli.tables import status as coloured
     from perago.cli.tables import table
 
-    servers = document["servers"]
     rows = [
         (
             one["name"],
@@ -234,9 +243,14 @@ def _status_layout(document: dict[str, object]) -> RenderableType:
             one["endpoint"] or "",
             size(one["disk_bytes"]),
         )
-        for one in (servers if isinstance(servers, list) else [])
+        for one in _listed(document)
     ]
     return table(("server", "status", "pid", "version", "endpoint", "on disk"), rows, whole=5)
+
+
+def _listed(document: dict[str, object]) -> list[dict[str, Any]]:
+    servers = document["servers"]
+    return servers if isinstance(servers, list) else []
 
 
 def _down_layout(stopped: list[str], *, delete_data: bool) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What must hold of a workspace's files before and after a task: values, and the check of them.
+"""What must hold of a workspace before and after a task, and the check of what names can tell.
 
 Paths are relative to the workspace's prefix. Only files count: a directory is there when a file
 lies below it, because empty directories are not part of a workspace.
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from perago.declare.patterns import as_text, checked_path, regex_below, regex_of_file, regex_of_glob
 from perago.errors import PostGuardrailViolation, PreGuardrailViolation, TaskDefinitionError
+from perago.model.tables import TableRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from os import PathLike
+
+    from perago.errors import GuardrailViolation
 
 Phase: TypeAlias = Literal["pre", "post"]
 
@@ -34,13 +37,17 @@ class FileGuardrail:
     max_count: int | None
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.pattern,)
+
+    @property
     def always_holds(self) -> bool:
         """Whether no workspace could violate it."""
         return self.min_count == 0 and self.max_count is None
 
 
-Guardrail: TypeAlias = FileGuardrail
-"""Any guardrail. One that looks into the data, not only at names, joins here as a union member."""
+Guardrail: TypeAlias = FileGuardrail | TableRules
+"""Any guardrail. Those on tables look into the data, which takes Spark."""
 
 
 def require_file(path: str | PathLike[str]) -> FileGuardrail:
@@ -79,24 +86,26 @@ def forbid_glob(pattern: str | PathLike[str]) -> FileGuardrail:
 
 
 def violations(guardrails: Iterable[Guardrail], paths: Iterable[str]) -> list[str]:
-    """One sentence per violated guardrail, in their order; empty if all hold."""
+    """One sentence per violated guardrail on files, in their order; empty if all hold."""
     listing = paths if isinstance(paths, (list, tuple)) else list(paths)
-    return [sentence for guardrail in guardrails if (sentence := _violation(guardrail, listing))]
+    on_files = [guardrail for guardrail in guardrails if isinstance(guardrail, FileGuardrail)]
+    return [sentence for guardrail in on_files if (sentence := _violation(guardrail, listing))]
 
 
 def check(guardrails: Sequence[Guardrail], paths: Iterable[str], phase: Phase) -> None:
-    """Raise Pre- or PostGuardrailViolation, naming every violated guardrail; else do nothing."""
-    if not guardrails:
-        return
-    violated = violations(guardrails, paths)
-    if not violated:
-        return
-    message = f"{len(violated)} {phase} guardrail(s) violated: {'; '.join(violated)}"
+    """Raise Pre- or PostGuardrailViolation, naming every violated one on files; else do nothing."""
+    if guardrails and (sentences := violations(guardrails, paths)):
+        raise violated(sentences, phase)
+
+
+def violated(sentences: Sequence[str], phase: Phase) -> GuardrailViolation:
+    """The error for violations, each told by one of the sentences."""
+    message = f"{len(sentences)} {phase} guardrail(s) violated: {'; '.join(sentences)}"
     if phase == "pre":
-        raise PreGuardrailViolation(
+        return PreGuardrailViolation(
             message, fix="correct the data, then start a new run from the corrected commit"
         )
-    raise PostGuardrailViolation(
+    return PostGuardrailViolation(
         message, fix="correct the task's body so that it leaves these files, or the guardrail"
     )
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, get_type_hints
 
 from pydantic import BaseModel, RootModel
 
+from perago.declare.spark_workspace import SparkWorkspace
 from perago.errors import TaskDefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
-ENGINES: dict[type, str] = {Path: "local"}
+SPARK = "spark"
+
+ENGINES: dict[type, str] = {Path: "local", SparkWorkspace: SPARK}
 """Which engine serves a body, by the type of its workspace parameter."""
 
 
@@ -182,7 +185,9 @@ class _Reader:
         camel = "".join(word.title() for word in self.body.__name__.split("_"))
         taken = f"{models[0]}: {_name(hints[models[0]])}" if models else f"params: {camel}Params"
         if self.with_workspace:
-            taken = f"{workspaces[0] if workspaces else 'workspace'}: Path, {taken}"
+            kind = hints.get(workspaces[0]) if workspaces else None
+            written = _name(kind) if _is_workspace(kind) else "Path"
+            taken = f"{workspaces[0] if workspaces else 'workspace'}: {written}, {taken}"
         returned = hints.get("return")
         result = _name(returned) if _is_model(returned) else f"{camel}Result"
         return f"def {self.body.__name__}({taken}) -> {result}:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from functools import update_wrapper
 from pathlib import Path
@@ -24,6 +25,7 @@ from pydantic import BaseModel, Field
 from perago.declare import contract
 from perago.declare.results import ResultFields, ResultReference
 from perago.declare.signature import BodySignature, Location, location_of, read_signature
+from perago.declare.spark_workspace import SparkWorkspace
 from perago.declare.step import Step, step_of
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import TaskDefinitionError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 Args = ParamSpec("Args")
 P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
+W = TypeVar("W", Path, SparkWorkspace)
 
 
 class TaskOptions(Declaration):
@@ -143,7 +146,7 @@ AnyTask: TypeAlias = Task[..., Any, Any]
 class WorkspaceTaskDecorator(Protocol):
     """Turns a body with a workspace into a task."""
 
-    def __call__(self, body: Callable[[Path, P], R], /) -> Task[[Path, P], P, R]:
+    def __call__(self, body: Callable[[W, P], R], /) -> Task[[W, P], P, R]:
         """Check the body's signature and register the task."""
         ...
 
@@ -183,7 +186,8 @@ def task(
 def task(*positional: object, **declared: Any) -> Any:
     """Declare a function as a task.
 
-    With ``workspace`` the body is ``(workspace: Path, params: P) -> R``, without it
+    With ``workspace`` the body is ``(workspace: Path, params: P) -> R``, or a ``SparkWorkspace`` in
+    the place of the ``Path``; without it
     ``(params: P) -> R``; P and R are pydantic models. ``strict_params`` refuses unknown params at
     every level. Raises TaskDefinitionError for anything else, and for a name already taken.
     """
@@ -201,7 +205,9 @@ def task(*positional: object, **declared: Any) -> Any:
             with_workspace=options.workspace is not None,
             scope=sys._getframe(1).f_locals,  # noqa: SLF001 - annotations of nested functions
         )
-        return _register(Task(body, options, signature))
+        new: AnyTask = Task(body, options, signature)
+        _refuse_tables_without_spark(new)
+        return _register(new)
 
     return declare
 
@@ -221,6 +227,16 @@ _declared: dict[str, AnyTask] = {}
 def declared_task(name: str) -> AnyTask | None:
     """The task last declared under this name in this process."""
     return _declared.get(name)
+
+
+def _refuse_tables_without_spark(new: AnyTask) -> None:
+    if new.workspace and new.workspace.tables and new.engine != "spark":
+        first, *_ = inspect.signature(new.body).parameters
+        raise TaskDefinitionError(
+            f"{new.location}: task {new.name!r}: {new.workspace.tables[0].label} needs Spark, and "
+            "the body works on local files",
+            fix=f"give the body a SparkWorkspace: def {new.__name__}({first}: SparkWorkspace, …)",
+        )
 
 
 def _register(new: AnyTask) -> AnyTask:

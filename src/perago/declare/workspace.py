@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, field_validator, model_validator
 
-from perago.declare.guardrails import FileGuardrail
+from perago.declare.guardrails import FileGuardrail, Guardrail
 from perago.errors import TaskDefinitionError
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.declaration import Declaration
 from perago.model.keys import problem_with
+from perago.model.tables import TableRules
 
 _ACTIONS_DIRECTORY = ACTIONS_PREFIX.rstrip("/")
 
+
+def _guardrail(value: object) -> Guardrail:
+    if not isinstance(value, FileGuardrail | TableRules):
+        raise ValueError("it is no guardrail")  # noqa: TRY004 - what pydantic catches
+    return value
+
+
 Guardrails = Annotated[
-    Sequence[InstanceOf[FileGuardrail]],
+    Sequence[Annotated[Guardrail, PlainValidator(_guardrail)]],
     AfterValidator(tuple),
-    Field(description="a list of require_file(…), require_dir(…), require_glob(…), forbid_glob(…)"),
+    Field(
+        description="a list of require_file(…), require_dir(…), require_glob(…), forbid_glob(…), "
+        "require_table(…)"
+    ),
 ]
 
 
@@ -53,13 +64,20 @@ class WorkspaceSpec(Declaration):
     @model_validator(mode="after")
     def _check_reach(self) -> WorkspaceSpec:
         for guardrail in (*self.pre, *self.post):
-            if self.prefix == "/" and guardrail.pattern.split("/")[0] == _ACTIONS_DIRECTORY:
+            tops = {path.split("/")[0] for path in guardrail.paths}
+            if self.prefix == "/" and _ACTIONS_DIRECTORY in tops:
                 raise TaskDefinitionError(
                     f"{guardrail.label} can't match any file below the prefix: {ACTIONS_PREFIX} "
                     f"is never part of a workspace",
                     fix="leave that guardrail out",
                 )
         return self
+
+    @property
+    def tables(self) -> tuple[TableRules, ...]:
+        """The guardrails that look into the data."""
+        guardrails = (*self.pre, *self.post)
+        return tuple(guardrail for guardrail in guardrails if isinstance(guardrail, TableRules))
 
     def warnings(self) -> list[str]:
         """What is allowed and probably not meant, each as one sentence with its fix."""
@@ -68,14 +86,15 @@ class WorkspaceSpec(Declaration):
         return [
             *(
                 f"{guardrail.label} repeats the prefix, so it looks below {repeated}{repeated}; "
-                f"fix: write {guardrail.pattern.removeprefix(repeated)!r}, relative to the prefix"
+                f"fix: write {path.removeprefix(repeated)!r}, relative to the prefix"
                 for guardrail in guardrails
-                if guardrail.pattern.startswith(repeated)
+                for path in guardrail.paths
+                if path.startswith(repeated)
             ),
             *(
                 f"{guardrail.label} holds for every workspace; "
                 "fix: raise min_count, give a max_count, or leave the guardrail out"
                 for guardrail in guardrails
-                if guardrail.always_holds
+                if isinstance(guardrail, FileGuardrail) and guardrail.always_holds
             ),
         ]

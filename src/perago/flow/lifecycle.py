@@ -8,17 +8,21 @@ branch behind, never a half-published state.
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perago.declare.guardrails import check
+from perago.declare.guardrails import FileGuardrail, check
 from perago.errors import (
     CommitNotFoundError,
+    FenceError,
     OrchestratorError,
     OrchestratorUnavailableError,
     PeragoError,
     RepositoryNotFoundError,
     SecondWriterError,
+    StoreError,
     StoreUnavailableError,
     TaskFailed,
     TaskInputError,
@@ -44,14 +48,18 @@ from perago.flow.report import (
 )
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
+from perago.flow.tables import check_tables
 from perago.model.attempt import Execution, is_superseded
 from perago.model.changes import ChangeSet
 from perago.model.outcome import AttemptOutcome, Published, PublishLevel, PublishPath
 from perago.ports.lease import NoLease
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic import BaseModel
 
+    from perago.declare.guardrails import Guardrail, Phase
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
     from perago.flow.stage import StagingArea
@@ -121,9 +129,11 @@ class _Attempt:
         self.budget = task.controls.budget_within(delivery.response_seconds)
         self.directory: AttemptDirectory | None = None
         self.area: StagingArea | None = None
+        self.branching = threading.Lock()
         self.level: PublishLevel | None = None
         self.published: Published | None = None
         self.changed: tuple[str, ...] = ()
+        self.tables: list[dict[str, object]] = []
 
     def work(self) -> dict[str, object]:
         with self.steps.step("validate", then="input.validated"):
@@ -148,81 +158,112 @@ class _Attempt:
             )
             note(path=str(self.directory.path))
 
-        with steps.step("fetch", then="workspace.fetched") as note:
-            opened = runtime.engines[engine].open(
-                runtime.store,
-                workspace,
-                spec.prefix,
-                self.directory.files,
-                steps.progress_of("fetch"),
-            )
-            note(
-                objects=opened.fetched.objects,
-                bytes=opened.fetched.bytes,
-                objects_moved=opened.moved.objects,
-                bytes_moved=opened.moved.bytes,
-            )
+        with ExitStack() as stack:
+            area = staging_area(runtime.store, steps, self.execution, workspace)
+            self.area = stack.enter_context(area)
+            with steps.step("fetch", then="workspace.fetched") as note:
+                opened = runtime.engines[engine].open(
+                    runtime.store,
+                    workspace,
+                    spec.prefix,
+                    self.directory.files,
+                    steps.progress_of("fetch"),
+                    staging=None if spec.read_only else self._staging_branch,
+                    computing=lambda done: runtime.journal.progress("body", done),
+                )
+                stack.enter_context(closing(opened))  # before its branch goes
+                note(
+                    objects=opened.fetched.objects,
+                    bytes=opened.fetched.bytes,
+                    objects_moved=opened.moved.objects,
+                    bytes_moved=opened.moved.bytes,
+                )
 
-        with steps.step("pre", then="pre.checked") as note:
-            check(spec.pre, opened.files, "pre")
-            note(guardrails=len(spec.pre))
+            with steps.step("pre", then="pre.checked") as note:
+                self._check(opened, spec.pre, "pre")
+                note(guardrails=len(spec.pre))
 
-        with steps.step("body", then="body.done"):
-            value = self._call_body(opened.argument, params)
+            with steps.step("body", then="body.done"):
+                value = self._call_body(opened.argument, params, opened=opened)
 
-        with steps.step("post", then="post.checked") as note:
-            result = self.task.dump_result(value)
-            changes = self._scan(opened)
-            self.changed = tuple(changes.keys)
-            check(spec.post, opened.files, "post")
-            note(guardrails=len(spec.post), files=len(opened.files), changed=len(self.changed))
-            if opened.notes:
-                note(notes=list(opened.notes))
+            with steps.step("post", then="post.checked") as note:
+                result = self.task.dump_result(value)
+                changes = self._scan(opened)
+                self.changed = tuple(changes.keys)
+                if spec.read_only or not opened.is_checked_as_staged:
+                    self._check(opened, spec.post, "post")
+                    note(guardrails=len(spec.post), files=len(opened.files))
+                note(changed=len(self.changed))
+                if opened.notes:
+                    note(notes=list(opened.notes))
 
-        if spec.read_only:
-            self.published = self._leave_unpublished(workspace, changes)
-        else:
-            self.published = self._publish(workspace, changes)
+            if spec.read_only:
+                self.published = self._leave_unpublished(workspace, changes)
+            else:
+                self.published = self._publish(workspace, opened, changes)
         return {
             "workspace": workspace.moved_to(self.published.ref).model_dump(),
             "result": result,
         }
 
-    def _publish(self, workspace: WorkspaceRef, changes: ChangeSet) -> Published:
-        store, steps = self.runtime.store, self.steps
+    def _publish(
+        self, workspace: WorkspaceRef, opened: OpenWorkspace, changes: ChangeSet
+    ) -> Published:
+        spec, area, steps = self.task.workspace, self.area, self.steps
+        assert spec and area  # noqa: PT018, S101 - as above
         with steps.step("fence1", then="fence1.passed") as note:
             self._attempt_fence()
             note(verdict="current")
 
-        with staging_area(store, steps, self.execution, workspace) as area:
-            self.area = area
-            staged = area.stage(changes) if changes else None
-            if staged:
-                with steps.step("fence2", then="fence2.passed") as note:
-                    self._attempt_fence()
-                    note(verdict="current")
+        staged = area.stage(changes) if changes else None
+        if opened.is_checked_as_staged:
+            with steps.step("checks") as note:
+                if staged:
+                    opened.look_at_staged(staged.commit)
+                self._check(opened, spec.post, "post")
+                note(guardrails=len(spec.post))
+        if staged:
+            with steps.step("fence2", then="fence2.passed") as note:
+                self._attempt_fence()
+                note(verdict="current")
 
-            with steps.step("publish", then="publish.done") as note:
-                note(store=self.runtime.store_name, lease_seconds=self.delivery.response_seconds)
-                level = self.level = self._level(workspace, staged)
-                assert_lease_covers(self.budget, self.lease.remaining())
-                published = Publication(
-                    store,
-                    steps,
-                    self.execution,
-                    workspace,
-                    staged,
-                    level,
-                    self.budget,
-                    self._assert_still_ours,
-                    self.runtime.orchestrator.accepted_ref,
-                    note,
-                    self.runtime.replace,
-                ).publish()
-                note(
-                    level=level, path=published.path, ref=published.ref, replaced=published.replaced
-                )
+        with steps.step("publish", then="publish.done") as note:
+            note(store=self.runtime.store_name, lease_seconds=self.delivery.response_seconds)
+            level = self.level = self._level(workspace, staged)
+            assert_lease_covers(self.budget, self.lease.remaining())
+            published = Publication(
+                self.runtime.store,
+                steps,
+                self.execution,
+                workspace,
+                staged,
+                level,
+                self.budget,
+                self._assert_still_ours,
+                self.runtime.orchestrator.accepted_ref,
+                note,
+                self.runtime.replace,
+                self.tables,
+            ).publish()
+            note(level=level, path=published.path, ref=published.ref, replaced=published.replaced)
         return published
+
+    def _staging_branch(self) -> str:
+        """For a body that writes straight to the store: it is fenced before it may begin."""
+        area = self.area
+        assert area is not None  # noqa: S101 - the body runs inside of it
+        with self.branching:  # a body may have threads
+            if not area.is_open:
+                self._attempt_fence()
+                area.branch_off()
+                self.runtime.journal.started("body")  # is what goes on
+        return self.execution.staging_branch
+
+    def _check(self, opened: OpenWorkspace, guardrails: Sequence[Guardrail], phase: Phase) -> None:
+        """What names can tell is looked at first: it costs next to nothing."""
+        if names := [g for g in guardrails if isinstance(g, FileGuardrail)]:
+            check(names, opened.files, phase)
+        self.tables += check_tables(opened, guardrails, phase, self.runtime.journal)
 
     def _level(self, workspace: WorkspaceRef, staged: StagedWorkspace | None) -> PublishLevel:
         refs = [workspace.ref, *([staged.commit] if staged else [])]
@@ -265,13 +306,16 @@ class _Attempt:
             )
         return Published(workspace.ref, PublishPath.READ_ONLY, level=None)
 
-    def _call_body(self, *arguments: object) -> object:
+    def _call_body(self, *arguments: object, opened: OpenWorkspace | None = None) -> object:
         try:
             return self.task.body(*arguments)
         except (TaskFailed, TaskTerminalError, KeyboardInterrupt):
             raise
+        except (FenceError, StoreError, WorkspaceError):  # a Spark workspace's own word
+            raise
         except BaseException as error:
-            raise body_error(error, self.task.location.file) from error
+            said = opened.explain(error) if opened else None
+            raise body_error(error, self.task.location.file, said) from error
 
     def is_spoken_for(self) -> bool:
         """Whether the task was delivered again since: then a failure here isn't the task's."""

@@ -7,6 +7,7 @@ after reading back didn't settle it; never reported as a success.
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,11 +25,11 @@ from perago.flow.fences import Move, assert_not_a_twins, decide, reason_not_to_r
 from perago.flow.readback import find_landing, landed_right
 from perago.flow.stage import commit_message
 from perago.model.attempt import TASK_ID_KEY
-from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY
+from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY, TABLES_KEY
 from perago.model.outcome import Published, PublishLevel, PublishPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from perago.flow.runtime import Note, ReplacePolicy, Steps
     from perago.model.attempt import Execution
@@ -52,7 +53,8 @@ class Publication:
     ``assert_still_ours`` raises FenceError unless the orchestrator counts on this attempt right
     now and its lease covers a publication. ``accepted_ref`` is the orchestrator's word on a task:
     only what no task was accepted with can be abandoned. ``note`` is told how long the request
-    took that moves the branch: publish budgets are sized by that.
+    took that moves the branch: publish budgets are sized by that. ``tables`` is what was found in
+    the data; a merged commit tells it.
     """
 
     store: Store
@@ -66,6 +68,7 @@ class Publication:
     accepted_ref: Callable[[str], str | None]
     note: Note
     replace: ReplacePolicy = "any"
+    tables: Sequence[Mapping[str, object]] = ()
 
     def publish(self) -> Published:
         try:
@@ -126,7 +129,8 @@ class Publication:
             expected_head=expected,
             message=commit_message(self.execution),
             metadata=self.execution.metadata()
-            | {"perago.input_ref": self.workspace.ref, EXPECTED_HEAD_KEY: self.workspace.ref},
+            | {"perago.input_ref": self.workspace.ref, EXPECTED_HEAD_KEY: self.workspace.ref}
+            | ({TABLES_KEY: json.dumps(self.tables)} if self.tables else {}),
             timeout=self.budget.lakefs_merge_timeout_seconds,
         )
 

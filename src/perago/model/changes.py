@@ -67,26 +67,34 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One file to store. Its signature is the one that was checked; another one is refused."""
+    """One file to store. Its signature is the one that was checked; another one is refused.
+
+    A ``spare`` one is nobody's any more: the store may take the file itself instead of a copy.
+    """
 
     key: str
     path: Path
     signature: Signature
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """What a task did to its workspace, as object keys of the repository."""
+    """What a task did to its workspace, as object keys of the repository.
+
+    What is ``staged`` is on the staging branch already: the body wrote it straight there.
+    """
 
     uploads: tuple[Upload, ...] = ()
     deletes: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.uploads or self.deletes)
+        return bool(self.uploads or self.deletes or self.staged)
 
     @property
     def keys(self) -> list[str]:
-        return sorted([*(u.key for u in self.uploads), *self.deletes])
+        return sorted([*(u.key for u in self.uploads), *self.deletes, *self.staged])
 
     @property
     def bytes(self) -> int:

@@ -15,6 +15,9 @@ ACTIONS_PREFIX = "_lakefs_actions/"
 EXPECTED_HEAD_KEY = "perago.expected_head"
 """Metadata by which a merge says which head it was made for; the server's fence goes by it."""
 
+TABLES_KEY = "perago.tables"
+"""Metadata of a published commit: what the checks of its tables found, as JSON."""
+
 IMPORT_KEY = "perago.import"
 """Metadata of a commit that a person made by importing files, and of no other."""
 

@@ -1,7 +1,7 @@
 """How a task's body meets its data.
 
 An engine opens a workspace at a commit, hands the body something to work with, and afterwards
-tells what changed. It never stages or publishes: that is the flow's business.
+tells what changed. It never commits or publishes: that is the flow's business.
 """
 
 from __future__ import annotations
@@ -9,17 +9,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from perago.model.changes import ChangeSet
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Computation, Transfer
+    from perago.model.tables import TableReport, TableRules
     from perago.model.workspace import WorkspaceRef
     from perago.ports.store import Progress, Store
 
+    OpenStaging = Callable[[], str]
+    """The name of the execution's staging branch, made at the input commit when first asked for.
+
+    Asked from a body, so an attempt fence runs before it is made. Raises FenceError or StoreError.
+    """
+
+    Computing = Callable[[Computation], None]
+    """Called with how far an engine's computing has come, from one thread at a time."""
+
 
 class OpenWorkspace(Protocol):
-    """One attempt's workspace between fetch and staging."""
+    """One attempt's workspace between fetch and publication."""
 
     @property
     def argument(self) -> object:
@@ -38,7 +48,7 @@ class OpenWorkspace(Protocol):
 
     @property
     def files(self) -> Sequence[str]:
-        """Paths below the prefix, as last looked at: at the input commit, or by :meth:`scan`."""
+        """Paths below the prefix: at the input commit, by :meth:`scan`, or as staged."""
         ...
 
     @property
@@ -46,16 +56,45 @@ class OpenWorkspace(Protocol):
         """What the last :meth:`scan` saw and leaves out, worth telling a person."""
         ...
 
+    @property
+    def is_checked_as_staged(self) -> bool:
+        """Whether post guardrails are to look at the staging commit, and not at a directory."""
+        ...
+
     def scan(self) -> ChangeSet:
         """Look at what the body left, and compare it with the input commit.
 
-        Costs a stat per file, and reads only files whose stat leaves a doubt. Raises
+        Whatever the body set going has ended by then, and its leftovers are removed. Costs no more
+        than a stat per file, and reads only files whose stat leaves a doubt. Raises
         UnsupportedFileError or UnsafeKeyError for what can't be stored.
         """
         ...
 
+    def look_at_staged(self, commit: str) -> None:
+        """From now on files and tables are those of the staging commit, and nothing else."""
+        ...
+
+    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
+        """What these rules find in the data. Only where :attr:`is_checked_as_staged`."""
+        ...
+
+    def explain(self, error: BaseException) -> str | None:
+        """The one line that matters of an error of the engine's own; None if it isn't one."""
+        ...
+
+    def close(self) -> None:
+        """End whatever the body set going and still goes on. Never raises."""
+        ...
+
 
 class Engine(Protocol):
+    def warm_up(self) -> None:
+        """Get ready what opening a workspace would otherwise have to wait for, from any thread.
+
+        Raises RuntimeConfigError, saying what is missing or can't be reached.
+        """
+        ...
+
     def open(
         self,
         store: Store,
@@ -63,9 +102,14 @@ class Engine(Protocol):
         prefix: str,
         directory: Path,
         progress: Progress | None = None,
+        *,
+        staging: OpenStaging | None = None,
+        computing: Computing | None = None,
     ) -> OpenWorkspace:
-        """Make the objects below ``prefix`` at the input commit available in ``directory``.
+        """Make the objects below ``prefix`` at the input commit available, here in ``directory``.
 
-        Raises UnsafeKeyError before anything is written if any key can't be a file there.
+        That is the execution's own, and named after it. Without ``staging`` nothing will be
+        published. Raises UnsafeKeyError before anything is
+        written if any key can't be a file there.
         """
         ...

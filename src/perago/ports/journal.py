@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Headway
 
 
 class Journal(Protocol):
@@ -17,8 +17,8 @@ class Journal(Protocol):
         """A step begins: for live displays, not for the log."""
         ...
 
-    def progress(self, step: str, transfer: Transfer) -> None:
-        """A transfer moved on: for live displays, not for the log."""
+    def progress(self, step: str, headway: Headway) -> None:
+        """A transfer or a computation moved on: for live displays, not for the log."""
         ...
 
     def failure(self, error: BaseException) -> None:
@@ -37,7 +37,7 @@ class SilentJournal:
 
     def started(self, step: str) -> None: ...
 
-    def progress(self, step: str, transfer: Transfer) -> None: ...
+    def progress(self, step: str, headway: Headway) -> None: ...
 
     def failure(self, error: BaseException) -> None: ...
 

@@ -130,8 +130,8 @@ class Store(Protocol):
         """Remove objects from a branch, uncommitted. A key that isn't there is not an error."""
         ...
 
-    def uncommitted(self, repository: str, branch: str, *, limit: int = 10) -> list[str]:
-        """Up to ``limit`` keys that differ between the branch and its head."""
+    def uncommitted(self, repository: str, branch: str, *, limit: int | None = 10) -> list[str]:
+        """Up to ``limit`` keys that differ between the branch and its head; None for all."""
         ...
 
     def diff(

@@ -6,8 +6,8 @@ import json
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from perago.machine.java import OPTION_VARIABLES
 from perago.stack.conductor_program import VERSION, ensure_conductor, is_cached
-from perago.stack.java import OPTION_VARIABLES
 from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 __all__ = ["KIND", "RunningServer", "conductor_server", "ensure_conductor", "is_cached", "start"]
 

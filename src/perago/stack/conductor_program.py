@@ -6,18 +6,18 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perago.machine.fetching import run
+from perago.machine.java import environment, find_java, installed_java
+from perago.machine.tools import Tool, ensure, problem_with
 from perago.stack import maven
-from perago.stack.fetching import run
-from perago.stack.java import environment, find_java, installed_java
 from perago.stack.server import LOOPBACK
-from perago.stack.tools import Tool, ensure, problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from perago.stack.java import Java
-    from perago.stack.tools import Tell
+    from perago.machine.java import Java
+    from perago.machine.tools import Tell
 
 VERSION = "3.32.3"
 OLDEST_JAVA = 21
@@ -33,7 +33,8 @@ _ARTIFACT = maven.Artifact(
 _JAR = "server/conductor-server.jar"
 _SERVER = Tool("conductor", VERSION, (_JAR,), weighed="server/lib/*.jar")
 _ARCHIVE = "classes.jsa"
-_NO_START = "set JAVA_HOME to another Java; or run the server in Docker: compose.yaml"
+_IN_DOCKER = "run the server in Docker: compose.yaml"
+_NO_START = f"set JAVA_HOME to another Java; or {_IN_DOCKER}"
 
 # The collector that needs least memory, and an end with a reason instead of one that drags on.
 # No file for other programs to look in, which would be outside the server's directory.
@@ -64,7 +65,7 @@ def ensure_conductor(tell: Tell) -> ConductorProgram:
 
     Raises RuntimeConfigError if a Java or the server can't be had.
     """
-    java = find_java(OLDEST_JAVA, tell)
+    java = find_java(OLDEST_JAVA, tell, instead=_IN_DOCKER)
     jar = ensure(_SERVER, lambda room: _unpack(java, room, tell), tell) / _JAR
     archive = ensure(_archive_of(java), lambda room: _start_once(java, jar, room, tell), tell)
     return ConductorProgram(java, jar, archive / _ARCHIVE)

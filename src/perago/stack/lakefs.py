@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.machine.tools import Tool, ensure, problem_with
 from perago.stack.lakefs_build import PROGRAMS, VERSION, build
 from perago.stack.private_files import write_private
 from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for
-from perago.stack.tools import Tool, ensure, problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 STORAGE_NAMESPACE = "local://repositories"
 """Below it each repository keeps its objects in a directory of its own."""
@@ -169,10 +169,6 @@ def _version_line(program: str) -> list[str]:
 
 class RunningServer(Running):
     """One lakeFS for a test."""
-
-    @property
-    def endpoint(self) -> str:
-        return self.settings["LAKECTL_SERVER_ENDPOINT_URL"]
 
     @property
     def access_key_id(self) -> str:

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.machine.fetching import run
 from perago.stack import go
-from perago.stack.fetching import run
 
 if TYPE_CHECKING:
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 VERSION = "1.84.0"
 PROGRAMS = ("lakefs", "lakectl")

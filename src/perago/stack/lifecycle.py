@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from perago.errors import RuntimeConfigError
+from perago.machine.lock import locked
 from perago.settings import STACK_SETTINGS
-from perago.stack import conductor, lakefs
-from perago.stack.lock import locked
+from perago.stack import conductor, lakefs, spark, spark_connect
 from perago.stack.private_files import write_private
 from perago.stack.server import LOG, begin, is_healthy, port_for, read_record, stop
 
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from perago.machine.tools import Tell
     from perago.stack.server import Kind, Recorded, Server, Starting
-    from perago.stack.tools import Tell
 
 KINDS: tuple[Kind, ...] = (lakefs.KIND, conductor.KIND)
-"""In the order they are started."""
+"""What a stack has, in the order they are started."""
+
+ON_REQUEST: tuple[Kind, ...] = (*spark.KINDS, spark_connect.KIND)
+"""What it has besides if somebody asks for it by name, started after those."""
 
 _CLAIM = ".gitignore"
 _CLAIM_TEXT = "# `perago stack` keeps servers here, with their credentials and data.\n*\n"
@@ -49,6 +52,8 @@ class ServerStatus:
     state: Literal["running", "not answering", "stopped"]
     pid: int | None
     endpoint: str | None
+    use: str | None
+    """The setting that has it used, where that is left to the user."""
     disk_bytes: int
     directory: Path
     log: Path
@@ -56,26 +61,29 @@ class ServerStatus:
 
 def prepare(tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
     """Fetch or build what is missing, for all servers or the named ones; which had some missing."""
-    missing = [kind for kind in _chosen(only) if not kind.is_prepared()]
+    wanted = _all() if only is None else _chosen(only)
+    missing = [kind for kind in wanted if not kind.is_prepared()]
     for kind in missing:
         kind.prepare(tell)
     return [kind.name for kind in missing]
 
 
 def up(directory: Path, tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
-    """Make all servers or the named ones run and answer; those it started. Writes the settings.
+    """Make the usual servers or the named ones run and answer; those it started.
+
+    Writes the settings of all that run.
 
     One that runs and answers is left alone. An interrupt or a failure stops what was started here.
     Raises RuntimeConfigError if a server can't be had or doesn't start, or the directory holds
     something else.
     """
-    prepare(tell, only=only)
     chosen = _chosen(only)
+    prepare(tell, only=[kind.name for kind in chosen])
     with _alone(directory, tell), ExitStack() as undo:
         _claim(directory)
         starting: list[Starting] = []
         settings: dict[str, str] = {}
-        for kind in KINDS:
+        for kind in _all():
             place = directory / kind.name
             server = _kept(kind, place, tell) if kind in chosen else _as_it_is(kind, place, tell)
             if server is None and kind in chosen:
@@ -103,32 +111,49 @@ def down(directory: Path, tell: Tell, *, delete_data: bool = False) -> list[str]
     with _alone(directory, tell):
         (directory / STACK_SETTINGS).unlink(missing_ok=True)
         tell("stopping")
-        stopped = [k.name for k in reversed(KINDS) if stop(directory / k.name) is not None]
+        stopped = [k.name for k in reversed(_all()) if stop(directory / k.name) is not None]
         if delete_data:
-            for place in (directory / kind.name for kind in KINDS):
+            for place in (directory / kind.name for kind in _all()):
                 if place.exists():
                     shutil.rmtree(place)
     return stopped
 
 
 def status(directory: Path, *, only: Collection[str] | None = None) -> list[ServerStatus]:
-    return [_status(kind, directory / kind.name) for kind in _chosen(only)]
+    """How the named ones are; else the usual ones, and others that were started there."""
+    shown = _chosen(only)
+    if only is None:
+        shown += [kind for kind in ON_REQUEST if read_record(directory / kind.name)]
+    return [_status(kind, directory / kind.name) for kind in shown]
+
+
+def names() -> list[str]:
+    """What servers are called, alone and in groups."""
+    return list(dict.fromkeys(kind.group or kind.name for kind in _all()))
+
+
+def _all() -> tuple[Kind, ...]:
+    return (*KINDS, *ON_REQUEST)
 
 
 def _chosen(only: Collection[str] | None) -> list[Kind]:
-    return [kind for kind in KINDS if only is None or kind.name in only]
+    if only is None:
+        return list(KINDS)
+    return [kind for kind in _all() if kind.name in only or kind.group in only]
 
 
 def _status(kind: Kind, place: Path) -> ServerStatus:
     record = read_record(place)
     process = record.process if record and record.is_running else None
     healthy = record is not None and process is not None and is_healthy(record.health_url)
+    endpoint = record.endpoint if record and process else None
     return ServerStatus(
         name=kind.name,
         version=record.version if record and process else kind.version,
         state="running" if healthy else "not answering" if process else "stopped",
         pid=process.pid if process else None,
-        endpoint=record.endpoint if record and process else None,
+        endpoint=endpoint,
+        use=f"{kind.variable}={endpoint}" if kind.variable and endpoint else None,
         disk_bytes=_bytes_below(place),
         directory=place,
         log=place / LOG,

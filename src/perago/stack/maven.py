@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.stack.fetching import run
-from perago.stack.tools import sha256_of
-from perago.stack.wheels import REACH_AN_INDEX, install_wheels
+from perago.machine.fetching import run
+from perago.machine.tools import sha256_of
+from perago.machine.wheels import REACH_AN_INDEX, install_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 _COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _SECONDS_BETWEEN_LINES = 5.0
@@ -105,7 +105,7 @@ def _bring_by_jgo(artifact: Artifact, room: Path, tell: Tell) -> None:
     tell("fetching jgo, a Maven client, from the Python package index")
     client = room / "jgo"
     client.mkdir()
-    install_wheels("maven.txt", client, what="jgo", fix=_NO_JAR)
+    install_wheels(files("perago.stack") / "maven.txt", client, what="jgo", fix=_NO_JAR)
     script_file = as_file(files("perago.stack") / "jgo_download.py")
     with script_file as script, _bytes_told(artifact, room, tell):
         run(

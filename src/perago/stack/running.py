@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from perago.stack.server import launch, stop
+from perago.stack.server import address_of, launch, stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,11 @@ class Running:
     def settings(self) -> Mapping[str, str]:
         """The environment variables that its clients read."""
         return self._server.settings
+
+    @property
+    def endpoint(self) -> str:
+        """Its address, without a path."""
+        return address_of(self._server.health_url)
 
     @property
     def pid(self) -> int:

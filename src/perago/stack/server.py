@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from perago.stack.tools import Tell
+    from perago.machine.tools import Tell
 
 LOOPBACK = "127.0.0.1"
 LOG = "server.log"
@@ -58,6 +58,8 @@ class Server:
     deaf_to: str | tuple[str, ...]
     """Variables that begin so would change its configuration, and are kept from it."""
     patience_seconds: float = 60.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables it gets beside those that it inherits."""
 
     @property
     def log(self) -> Path:
@@ -78,6 +80,10 @@ class Kind:
     prepare: Callable[[Tell], object]
     is_prepared: Callable[[], bool]
     server: Callable[[Path, int, Tell], Server]
+    group: str | None = None
+    """Another name, which it shares with those that are of use only together."""
+    variable: str | None = None
+    """What a user may set to its endpoint, where it isn't to be used unless somebody says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,7 @@ class Recorded:
 
     @property
     def endpoint(self) -> str:
-        parts = urlsplit(self.health_url)
-        return f"{parts.scheme}://{parts.netloc}"
+        return address_of(self.health_url)
 
     @property
     def is_running(self) -> bool:
@@ -136,6 +141,11 @@ class Starting:
             time.sleep(_POLL_SECONDS)
 
 
+def address_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 def launch(server: Server) -> Process:
     """Start a server and return when it is healthy. Raises as :meth:`Starting.until_healthy`."""
     return begin(server).until_healthy()
@@ -155,7 +165,10 @@ def begin(server: Server) -> Starting:
     try:
         with uninterrupted():
             process = start_detached(
-                server.command, directory=server.directory, environment=inherited, log=server.log
+                server.command,
+                directory=server.directory,
+                environment={**inherited, **server.environment},
+                log=server.log,
             )
             _record(server, process)
     except BaseException:
@@ -217,9 +230,14 @@ def read_record(directory: Path) -> Recorded | None:
 
 
 def is_healthy(url: str) -> bool:
-    """Whether the server at this loopback address says that it is well."""
+    """Whether the server at this loopback address says that it is well.
+
+    One that doesn't speak HTTP is well when it takes connections.
+    """
     parts = urlsplit(url)
     host, port = parts.hostname or LOOPBACK, parts.port
+    if parts.scheme not in ("http", "https"):
+        return _takes_connections(host, port or 0)
     connection = (
         http.client.HTTPSConnection(host, port, timeout=_ANSWER_SECONDS, context=_any_certificate())
         if parts.scheme == "https"
@@ -232,6 +250,14 @@ def is_healthy(url: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _takes_connections(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), _ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _any_certificate() -> ssl.SSLContext:

@@ -6,7 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Headway
 
 
 class RecordingJournal:
@@ -15,15 +15,15 @@ class RecordingJournal:
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
         self.tracebacks: list[str] = []
-        self.transfers: list[tuple[str, Transfer]] = []
+        self.transfers: list[tuple[str, Headway]] = []
 
     def event(self, step: str, **fields: object) -> None:
         self.events.append({"step": step, **fields})
 
     def started(self, step: str) -> None: ...
 
-    def progress(self, step: str, transfer: Transfer) -> None:
-        self.transfers.append((step, transfer))
+    def progress(self, step: str, headway: Headway) -> None:
+        self.transfers.append((step, headway))
 
     def failure(self, error: BaseException) -> None:
         self.tracebacks.append("".join(traceback.format_exception(error)))

@@ -13,13 +13,14 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, NoReturn
 
 from perago.declare.loading import find_task, load_module, tasks_of
+from perago.declare.signature import SPARK
 from perago.declare.task import by_name
 from perago.errors import PeragoError, TaskDefinitionError
 from perago.flow.lifecycle import run_attempt
@@ -127,6 +128,7 @@ class Executor:
         self._journal: ExecutorJournal | None = None
         self._listening = threading.Lock()
         self._is_minded = False
+        self._is_ready_for_spark = False
         self._has_begun = threading.Event()
         self._hurry = threading.Event()
         self._over, self._say_over = Pipe(duplex=False)
@@ -155,6 +157,7 @@ class Executor:
         try:
             record.begin()
             task = _found(assignment.module, delivery.attempt.task_name)
+            self._get_ready_for(task)
         except (PeragoError, OSError) as error:  # no room for its logs, say
             runtime.journal.failure(error)
             return self._refuse(assignment, runtime, error)
@@ -165,6 +168,19 @@ class Executor:
             lease=self._lease,
             execution=assignment.execution,
         )
+
+    def _get_ready_for(self, task: AnyTask) -> None:
+        """Start Spark beside a task that comes with others that need it: it takes a while."""
+        if self._is_ready_for_spark or task.engine is None:
+            return
+        beside = tasks_of(load_module(task.module))
+        if task.engine != SPARK and any(each.engine == SPARK for each in beside):
+            self._is_ready_for_spark = True
+            threading.Thread(target=self._start_spark, daemon=True, name="spark-start").start()
+
+    def _start_spark(self) -> None:
+        with suppress(PeragoError):  # said again, and heard, when it is needed
+            self._runtime.engines[SPARK].warm_up()
 
     def _refuse(
         self, assignment: Assignment, runtime: Runtime, error: PeragoError | OSError
@@ -264,6 +280,7 @@ def load_tasks(modules: tuple[str, ...]) -> tuple[ServedTask, ...]:
             task.module,
             task.controls,
             uses_workspace=task.workspace is not None,
+            uses_spark=task.engine == SPARK,
             definition=task_definition(task),
         )
         for task in tasks.values()
@@ -280,6 +297,10 @@ def _tasks_of(target: str) -> list[AnyTask]:
     return [find_task(task.module, task.name) for task in found]
 
 
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 def main() -> None:
     # The terminal's Ctrl-C is the supervisor's to handle: it knows whether we are publishing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -288,9 +309,14 @@ def main() -> None:
     try:
         tasks = load_tasks(employment.modules)
         patience = employment.store_patience_seconds
-        runtime = replace(build_runtime(employment.settings), store_patience_seconds=patience)
+        runtime = replace(
+            build_runtime(employment.settings, drivers=employment.executors, tell=_tell),
+            store_patience_seconds=patience,
+        )
         if any(task.uses_workspace for task in tasks):
             warm_up(employment.settings)
+        if any(task.uses_spark for task in tasks):
+            runtime.engines[SPARK].warm_up()
     except PeragoError as error:
         connection.send([Unable(error)])
         return

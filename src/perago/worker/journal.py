@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from perago.model.attempt import Execution
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Headway
     from perago.worker.messages import FromExecutor
     from perago.worker.record import Record
     from perago.worker.whereabouts import Whereabouts
@@ -113,14 +113,14 @@ class ExecutorJournal:
         if self._lasts:
             self._outbox.send()
 
-    def progress(self, step: str, transfer: Transfer) -> None:
+    def progress(self, step: str, headway: Headway) -> None:
         with self._lock:
             now = time.monotonic()
-            done = transfer.objects == transfer.total_objects
+            done = headway.is_whole
             if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
                 return
             self._last_progress = now
-        self._outbox.put(Progressed(step, transfer))
+        self._outbox.put(Progressed(step, headway))
         self._tell_if_it_lasts()
 
     def failure(self, error: BaseException) -> None:

@@ -17,18 +17,22 @@ if TYPE_CHECKING:
     from perago.errors import PeragoError
     from perago.model.attempt import Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Headway
     from perago.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Employment:
-    """To an executor, first: what it works with, and the modules to load before anything comes."""
+    """To an executor, first: what it works with, and the modules to load before anything comes.
+
+    It is one of so many ``executors`` on this machine.
+    """
 
     settings: Settings
     modules: tuple[str, ...] = ()
     spools: bool = False
     store_patience_seconds: float = 0.0
+    executors: int = 1
 
     def spool_of(self, executor: int) -> Path | None:
         """Where this executor sends what is printed, until that has an attempt's log to go to."""
@@ -70,6 +74,7 @@ class ServedTask:
     module: str
     controls: TaskControls
     uses_workspace: bool
+    uses_spark: bool
     definition: Mapping[str, object]
 
 
@@ -100,7 +105,7 @@ class StepEnded(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Progressed:
     step: str
-    transfer: Transfer
+    headway: Headway
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Service:
             tuple(modules),
             spools=True,
             store_patience_seconds=STORE_PATIENCE_SECONDS,
+            executors=slots,
         )
         self._slots = [Slot(self._employment, self._clock, watcher) for _ in range(slots)]
         self._tasks: dict[str, ServedTask] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import ExecutorLostError, PeragoError
 from perago.model.attempt import TaskStatus
+from perago.wiring import spark_scratch
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -151,6 +153,7 @@ class Slot:
         for message in last_words if self.work else ():
             self._hear(message)
         work, self.work = self.work, None
+        shutil.rmtree(spark_scratch(self._employment.settings, executor.pid), ignore_errors=True)
         if spool := self._employment.spool_of(executor.pid):
             release(spool, work.assignment.output_log if work else None)
         executor.forget()
@@ -181,8 +184,8 @@ class Slot:
                 return message if step == "report" else None
             case StepEnded(fields):
                 self._watcher.step_ended(work.attempt, fields)
-            case Progressed(step, transfer):
-                self._watcher.progressed(work.attempt, step, transfer)
+            case Progressed(step, headway):
+                self._watcher.progressed(work.attempt, step, headway)
             case Reporting():
                 return message
             case Finished():

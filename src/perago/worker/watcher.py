@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from perago.errors import PeragoError
     from perago.model.attempt import Attempt
-    from perago.model.outcome import Transfer
+    from perago.model.outcome import Headway
 
 LOST = "LOST"
 """The status of an attempt that was stopped, as the orchestrator no longer counted on it."""
@@ -26,7 +26,7 @@ class Watcher(Protocol):
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None: ...
+    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         """Once for each start.
@@ -73,7 +73,7 @@ class NobodyWatching:
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None: ...
+    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None: ...
 
@@ -108,9 +108,9 @@ class Watchers:
         for each in self._watchers:
             each.step_ended(attempt, fields)
 
-    def progressed(self, attempt: Attempt, step: str, transfer: Transfer) -> None:
+    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None:
         for each in self._watchers:
-            each.progressed(attempt, step, transfer)
+            each.progressed(attempt, step, headway)
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         for each in self._watchers:

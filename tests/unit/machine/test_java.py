@@ -5,8 +5,8 @@ import os
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.stack import java
-from perago.stack.java import find_java, installed_java, parse_version
+from perago.machine import java
+from perago.machine.java import find_java, installed_java, parse_version
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ def open_source(upload: Upload) -> int:
     try:
         source = os.open(upload.path, _LOOK)
     except FileNotFoundError:
-        raise _changed(upload, "it is gone") from None
+        raise changed(upload, "it is gone") from None
     except OSError as error:
         kind = "a symbolic link" if error.errno == errno.ELOOP else f"unreadable: {error.strerror}"
         raise _unsupported(upload, kind) from error
@@ -38,10 +38,11 @@ def open_source(upload: Upload) -> int:
 def check_signature(upload: Upload, source: int) -> None:
     """Raises WorkspaceChangedError unless it is, and has stayed, the file that was checked."""
     if Signature.of(os.fstat(source)) != upload.signature:
-        raise _changed(upload, "its size, time or inode is another")
+        raise changed(upload, "its size, time or inode is another")
 
 
-def _changed(upload: Upload, finding: str) -> WorkspaceChangedError:
+def changed(upload: Upload, finding: str) -> WorkspaceChangedError:
+    """The error for a file that isn't what was checked any more."""
     return WorkspaceChangedError(
         f"{str(upload.path)!r} changed after it was checked: {finding}",
         fix="make sure that nothing goes on writing to the workspace after the task has returned",

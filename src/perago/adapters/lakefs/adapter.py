@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.foundation.transfer import in_parallel
@@ -276,14 +276,19 @@ class LakeFSStore:
             named = "; ".join(f"{error.path!r}: {error.message}" for error in failed[:5])
             raise StoreRefusedError(f"{request.doing}: {len(failed)} of them failed: {named}")
 
-    def uncommitted(self, repository: str, branch: str, *, limit: int = 10) -> list[str]:
-        found = self._api.read(
+    def uncommitted(self, repository: str, branch: str, *, limit: int | None = 10) -> list[str]:
+        pages = self._api.pages(
             Request(f"looking for uncommitted objects on {branch!r}", repository, branch),
-            lambda client, timeouts: client.branches_api.diff_branch(
-                repository, branch, amount=limit, _request_timeout=timeouts
+            lambda client, offset, timeouts: client.branches_api.diff_branch_with_http_info(
+                repository,
+                branch,
+                after=offset,
+                amount=PAGE if limit is None else min(limit, PAGE),
+                _request_timeout=timeouts,
+                _preload_content=False,
             ),
         )
-        return [difference.path for difference in found.results]
+        return [found["path"] for found in islice(chain.from_iterable(pages), limit)]
 
     def diff(
         self, repository: str, before: str, after: str, *, prefix: str = ""

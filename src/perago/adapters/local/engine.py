@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from perago.model.changes import FetchedFile
+    from perago.model.tables import TableReport, TableRules
     from perago.model.workspace import WorkspaceRef
+    from perago.ports.engine import Computing, OpenStaging
     from perago.ports.store import Progress, Store
 
 _HASHING_THREADS = 4
@@ -37,6 +39,8 @@ _HASHING_THREADS = 4
 class LocalEngine:
     """Implements :class:`perago.ports.engine.Engine` for bodies that take a ``Path``."""
 
+    def warm_up(self) -> None: ...
+
     def open(
         self,
         store: Store,
@@ -44,7 +48,11 @@ class LocalEngine:
         prefix: str,
         directory: Path,
         progress: Progress | None = None,
+        *,
+        staging: OpenStaging | None = None,
+        computing: Computing | None = None,
     ) -> LocalWorkspace:
+        del staging, computing  # a directory is private, and staged when the body is through
         with _no_search_for_cycles():
             return self._open(store, workspace, prefix, directory, progress)
 
@@ -117,6 +125,22 @@ class LocalWorkspace:
     @property
     def argument(self) -> Path:
         return self.directory
+
+    @property
+    def is_checked_as_staged(self) -> bool:
+        return False
+
+    def look_at_staged(self, commit: str) -> None:
+        raise NotImplementedError(f"a directory is checked before it is staged as {commit}")
+
+    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
+        raise NotImplementedError(f"a declaration can't ask for tables in a directory: {rules}")
+
+    def explain(self, error: BaseException) -> str | None:
+        del error
+        return None
+
+    def close(self) -> None: ...
 
     def scan(self) -> ChangeSet:
         with _no_search_for_cycles():

@@ -198,6 +198,15 @@ class EmbeddedStore:
         tally.end()
         return Fetched(fetched, Transfer(len(wanted), total_bytes, len(wanted), total_bytes))
 
+    def lend(self, wanted: Sequence[Download]) -> None:
+        """Make each object readable as a file, without copying it where the filesystem can.
+
+        The files are the store's own, under a second name, and must not be written; what is
+        removed is only the name. Raises CorruptObjectError, as far as a stat tells.
+        """
+        for item in wanted:
+            self._blobs.lend(item.entry, os.fspath(item.path))
+
     def upload(
         self,
         repository: str,
@@ -262,7 +271,7 @@ class EmbeddedStore:
                 [(row.id, key) for key in keys],
             )
 
-    def uncommitted(self, repository: str, branch: str, *, limit: int = 10) -> list[str]:
+    def uncommitted(self, repository: str, branch: str, *, limit: int | None = 10) -> list[str]:
         with self._database.reading():
             row = self._refs.branch(repository, branch)
             return self._uncommitted_keys(repository, row, limit)
@@ -392,7 +401,7 @@ class EmbeddedStore:
                 [(row.id, *entry) for entry in entries],
             )
 
-    def _uncommitted_keys(self, repository: str, row: BranchRow, limit: int) -> list[str]:
+    def _uncommitted_keys(self, repository: str, row: BranchRow, limit: int | None) -> list[str]:
         changes = self._refs.uncommitted(row)
         if not changes:
             return []

@@ -5,7 +5,7 @@ of it; and its name is on disk before anything in the database can refer to it.
 """
 
 # File names are plain strings here: a Path for each would cost more than its system calls.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH120
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH200
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.foundation.copying import CHUNK, copy_hashing, read_whole, write_all
+from perago.adapters.foundation.copying import (
+    CHUNK,
+    copy_hashing,
+    hash_of,
+    read_whole,
+    write_all,
+)
 from perago.adapters.foundation.disk import sync_directory, write_failure
-from perago.adapters.foundation.sources import check_signature, open_source
+from perago.adapters.foundation.sources import changed, check_signature, open_source
 from perago.adapters.foundation.transfer import in_parallel
 
 if TYPE_CHECKING:
@@ -66,7 +72,8 @@ class Intake:
         try:
             check_signature(upload, source)
             if upload.signature.size > CHUNK:
-                return self._add_large(upload, source, moved)
+                add = self._add_spare if upload.spare else self._add_large
+                return add(upload, source, moved)
             data = read_whole(source, upload.signature.size)
             check_signature(upload, source)
         finally:
@@ -101,6 +108,33 @@ class Intake:
                 self._place(name, target, sha256, size)
             else:
                 os.unlink(name)
+        return sha256, size
+
+    def _add_spare(self, upload: Upload, source: int, moved: Moved) -> tuple[str, int]:
+        """Take in the file itself, by another name; only its hash costs anything."""
+        size, sha256 = hash_of(source, moved)
+        check_signature(upload, source)
+        if not self._needs(sha256, size):
+            return sha256, size
+        name = next(self._names)
+        try:
+            os.link(upload.path, name, follow_symlinks=False)
+        except OSError:  # another filesystem, or one without links
+            del self._seen[sha256]
+            return self._add_large(upload, source, lambda _count: None)
+        try:
+            if os.stat(name).st_ino != upload.signature.inode:
+                raise changed(  # noqa: TRY301 - the cleanup below is for this error too
+                    upload, "another file has taken its name"
+                )
+            os.fchmod(source, 0o444)
+            self._place(name, source, sha256, size)
+        except OSError as error:
+            os.unlink(name)
+            raise write_failure(name, error) from error
+        except BaseException:
+            os.unlink(name)
+            raise
         return sha256, size
 
     def _needs(self, sha256: str, size: int) -> bool:

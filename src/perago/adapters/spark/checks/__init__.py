@@ -1,0 +1,31 @@
+"""Guardrails on data, checked by Spark: exact, and with as few passes as by hand.
+
+Knows DataFrames only, so it is the same for a local session, a cluster and Spark Connect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perago.adapters.spark.checks.tables import Read
+    from perago.model.tables import TableReport, TableRules
+
+
+def check_tables(tables: Sequence[TableRules], read: Read) -> list[TableReport]:
+    """What the rules find, a report for each; ``read(path, format)`` gives a table's DataFrame.
+
+    Rules on the same table share one pass over its rows; each key of ``unique`` and each of
+    ``references`` is one shuffle more. Files that are missing or can't be read, and rules that
+    can't be evaluated, are findings; raises whatever else keeps Spark from computing.
+    """
+    from perago.adapters.spark.checks.tables import check_each_table
+
+    return check_each_table(tables, read)
+
+
+def check_table(rules: TableRules, read: Read) -> TableReport:
+    """The report of one; otherwise as :func:`check_tables`."""
+    return check_tables([rules], read)[0]

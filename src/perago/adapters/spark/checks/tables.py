@@ -1,0 +1,227 @@
+"""The check of tables, in the order of what it costs: schema, one pass over rows, keys, pandera."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark.sql import functions as sf
+
+from perago.adapters.spark.checks import keys
+from perago.adapters.spark.checks.columns import OpenTable
+from perago.adapters.spark.checks.counting import Counts, RowRule, count_rows, is_bad
+from perago.adapters.spark.checks.fingerprint import unhashable
+from perago.adapters.spark.checks.keys import Broken
+from perago.adapters.spark.checks.pandera_schemas import schema_problems
+from perago.adapters.spark.checks.samples import bad_rows, counted
+from perago.adapters.spark.failures import condition, essence, is_of_expression, is_of_files
+from perago.errors import SparkPathError
+from perago.model.tables import (
+    ColumnRule,
+    Finding,
+    NotNullRule,
+    ReferenceRule,
+    RowsRule,
+    Rule,
+    SchemaRule,
+    TableFormat,
+    TableReport,
+    TableRules,
+    UniqueRule,
+    WhereRule,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+Read: TypeAlias = Callable[[str, TableFormat | None], "DataFrame"]
+
+
+def check_each_table(tables: Sequence[TableRules], read: Read) -> list[TableReport]:
+    """See :func:`perago.adapters.spark.checks.check_tables`."""
+    reports: dict[int, TableReport] = {}
+    for group in _by_table(tables):
+        try:
+            found = _check_one_table(group, read)
+        except Exception as error:  # noqa: BLE001 - raised again if it isn't the files' fault
+            found = [_unreadable(rules, error) for rules in group]
+        reports |= {id(rules): report for rules, report in zip(group, found, strict=True)}
+    return [reports[id(rules)] for rules in tables]
+
+
+def _by_table(tables: Iterable[TableRules]) -> Iterable[list[TableRules]]:
+    groups: dict[tuple[str, TableFormat | None], list[TableRules]] = {}
+    for rules in tables:
+        groups.setdefault((rules.path, rules.format), []).append(rules)
+    return groups.values()
+
+
+def _check_one_table(group: list[TableRules], read: Read) -> list[TableReport]:
+    """The reports of guardrails on one and the same table."""
+    table = OpenTable.of(read(group[0].path, group[0].format))
+    rules = [rule for asked in group for rule in asked.rules]
+    looked = _Looked(table, _referenced(rules, group[0].path, table, read))
+    looked.unmet.update((rule, said) for rule in rules if (said := looked.told_by_schema(rule)))
+    row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in looked.unmet]
+    with_fingerprint = any(asked.fingerprint for asked in group) and not unhashable(table.schema)
+    if row_rules or with_fingerprint:
+        looked.counts = count_rows(table, row_rules, with_fingerprint=with_fingerprint)
+    return [looked.report(asked) for asked in group]
+
+
+def _referenced(
+    rules: Iterable[Rule], path: str, table: OpenTable, read: Read
+) -> dict[str, OpenTable | str]:
+    """The tables that rules refer to, by path; in its place, why one can't be read."""
+    found: dict[str, OpenTable | str] = {path: table}
+    for rule in rules:
+        if isinstance(rule, ReferenceRule) and rule.path not in found:
+            try:
+                found[rule.path] = OpenTable.of(read(rule.path, None))
+            except Exception as error:  # noqa: BLE001 - as above
+                found[rule.path] = _why_unreadable(rule.path, error)
+    return found
+
+
+@dataclass
+class _Looked:
+    """What is known of a table so far."""
+
+    table: OpenTable
+    others: Mapping[str, OpenTable | str]
+    unmet: dict[Rule, str] = field(default_factory=dict)
+    counts: Counts | None = None
+
+    def told_by_schema(self, rule: Rule) -> str | None:
+        """Why the rule can't hold, or can't even be evaluated, whatever the rows are."""
+        table = self.table
+        for name in rule.columns:
+            if said := table.missing(name):
+                return said
+        if isinstance(rule, ColumnRule) and rule.type is not None:
+            kind = table.type_of(rule.name)
+            return None if kind == rule.type else f"its type is {kind}"
+        if isinstance(rule, WhereRule):
+            return _unresolved(table, rule)
+        if isinstance(rule, ReferenceRule):
+            other = self.others[rule.path]
+            if isinstance(other, str):
+                return other
+            for target in rule.targets:
+                if said := other.missing(target):
+                    return f"in {rule.path!r} {said}"
+            return keys.incomparable(table, other, rule)
+        return None
+
+    def report(self, asked: TableRules) -> TableReport:
+        findings = [self._finding(asked, rule) for rule in asked.rules]
+        if asked.fingerprint and (name := unhashable(self.table.schema)):
+            findings.append(
+                Finding(
+                    "fingerprint",
+                    f"require_table({asked.path!r}, fingerprint=True)",
+                    (name,),
+                    f"column {name!r} holds variants, and Spark can't hash those",
+                )
+            )
+        counts = self.counts
+        return TableReport(
+            asked.path,
+            tuple(findings),
+            rows=counts.rows if counts else None,
+            fingerprint=counts.fingerprint if counts and asked.fingerprint else None,
+        )
+
+    def _finding(self, asked: TableRules, rule: Rule) -> Finding:
+        hide = asked.hide_values
+        try:
+            broken = self._told_by_data(rule, hide=hide) if rule not in self.unmet else None
+        except Exception as error:
+            if not is_of_expression(error):
+                raise
+            broken = (f"it can't be evaluated: {_said(error, hide=hide)}", None, ())
+        problem, count, samples = broken or (self.unmet.get(rule), None, ())
+        return Finding(rule.kind, asked.written(rule), rule.columns, problem, count, samples)
+
+    def _told_by_data(self, rule: Rule, *, hide: bool) -> Broken | None:
+        match rule:
+            case RowsRule():
+                return self._told_by_number(rule)
+            case NotNullRule() | WhereRule():
+                return self._told_by_rows(rule, hide=hide)
+            case UniqueRule():
+                return keys.repeated(self.table, rule, hide=hide)
+            case ReferenceRule():
+                other = self.others[rule.path]
+                assert isinstance(other, OpenTable)  # noqa: S101 - else the rule is unmet
+                return keys.orphaned(self.table, other, rule, hide=hide)
+            case SchemaRule():
+                problems = schema_problems(rule.schema, self.table.frame)
+                return ("; ".join(problems), None, ()) if problems else None
+            case ColumnRule():
+                return None
+
+    def _told_by_number(self, rule: RowsRule) -> Broken | None:
+        assert self.counts is not None  # noqa: S101 - counted for this rule
+        rows = self.counts.rows
+        if rows < rule.least:
+            return f"{counted(rows, 'row')} found, at least {rule.least} needed", None, ()
+        if rule.most is not None and rows > rule.most:
+            return f"{counted(rows, 'row')} found, at most {rule.most} allowed", None, ()
+        return None
+
+    def _told_by_rows(self, rule: NotNullRule | WhereRule, *, hide: bool) -> Broken | None:
+        assert self.counts is not None  # noqa: S101 - counted for this rule
+        if error := self.counts.failed.get(rule):
+            raise error
+        count = self.counts.bad[rule]
+        if not count:
+            return None
+        table = self.table
+        samples = bad_rows(table, is_bad(table, rule), _mentioned(rule, table), hide=hide)
+        broken = "break it" if count > 1 else "breaks it"
+        if isinstance(rule, NotNullRule):
+            broken = "have a null there" if count > 1 else "has a null there"
+        return f"{counted(count, 'row')} {broken}", count, samples
+
+
+def _unresolved(table: OpenTable, rule: WhereRule) -> str | None:
+    """Why Spark can't make a condition on rows of it."""
+    try:
+        _ = table.frame.where(sf.expr(rule.condition)).schema
+    except Exception as error:
+        if not is_of_expression(error):
+            raise
+        return f"it can't be evaluated: {essence(error)}"
+    return None
+
+
+def _mentioned(rule: NotNullRule | WhereRule, table: OpenTable) -> list[str]:
+    """The columns that say most about a row that breaks the rule."""
+    if isinstance(rule, NotNullRule):
+        return [rule.name]
+    words = set(re.findall(r"\w+", rule.condition))
+    return [name for name in table.names if name in words]
+
+
+def _unreadable(asked: TableRules, error: Exception) -> TableReport:
+    finding = Finding("read", asked.label, problem=_why_unreadable(asked.path, error))
+    return TableReport(asked.path, (finding,))
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    """In words. Raises the error itself if it doesn't lie with the files."""
+    if isinstance(error, SparkPathError):
+        return error.message
+    if not is_of_files(error):
+        raise error
+    return f"the table {path!r} can't be read: {essence(error)}"
+
+
+def _said(error: Exception, *, hide: bool) -> str | None:
+    # Spark's message quotes the value that an expression stumbled over.
+    return condition(error) if hide else essence(error)

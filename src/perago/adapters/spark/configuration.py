@@ -1,0 +1,128 @@
+"""What a Spark driver is started with: what the user says, and defaults for where it runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.adapters.spark.s3a import COMMITTER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MEBIBYTE = 1024**2
+_LEAST_MEMORY, _MOST_MEMORY = 1024 * _MEBIBYTE, 8192 * _MEBIBYTE
+_PARTITIONS_PER_CORE = 8
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.sql.adaptive.enabled": "true",
+    # What a task makes of its input must not depend on the machine it happens to run on.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Defaults wherever it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is to compute with."""
+
+    cores: int
+    memory: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, or what a container leaves of it."""
+        pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        limits = [pages * page]
+        for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+            try:
+                limits.append(int(Path(file).read_text(encoding="ascii")))
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+        return cls(len(os.sched_getaffinity(0)), min(limits))
+
+
+def is_local(master: str) -> bool:
+    """Whether it names threads of the driver itself."""
+    return master == "local" or master.startswith("local[")
+
+
+def driver_configuration(
+    master: str | None,
+    chosen: Mapping[str, str],
+    *,
+    machine: Machine,
+    drivers: int,
+    scratch: Path,
+    keep_success: bool = False,
+    on_lakefs: bool = False,
+) -> dict[str, str]:
+    """All settings of a driver that shares the machine with others. Those ``chosen`` stand.
+
+    Scratch files go below ``scratch``, whatever ends the driver: its owner removes that.
+    """
+    where = master or chosen.get("spark.master") or "local[*]"
+    return {
+        "spark.app.name": "perago",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": str(keep_success).lower(),
+        **QUIET,
+        **(COMMITTER if on_lakefs else {}),
+        **(_local(machine, drivers, scratch) if is_local(where) else {}),
+        **chosen,
+        "spark.master": where,
+    }
+
+
+def _local(machine: Machine, drivers: int, scratch: Path) -> dict[str, str]:
+    memory = min(max(machine.memory // 4 // drivers, _LEAST_MEMORY), _MOST_MEMORY)
+    partitions = max(machine.cores // drivers, 1) * _PARTITIONS_PER_CORE
+    return {
+        "spark.driver.memory": f"{memory // _MEBIBYTE}m",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+    }
+
+
+def spark_defaults(environment: Mapping[str, str], spark_home: Path) -> dict[str, str]:
+    """What the user's own spark-defaults.conf says, wherever Spark would look for it."""
+    folder = environment.get("SPARK_CONF_DIR") or spark_home / "conf"
+    try:
+        lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, _, value = text.replace("=", " ", 1).replace("\t", " ").partition(" ")
+        found[key] = value.strip()
+    return found
+
+
+def as_properties(settings: Mapping[str, str]) -> str:
+    """The text of a Java properties file with these settings."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\ "}
+    for sign in "=:#!":
+        special[sign] = f"\\{sign}"
+    return "".join(
+        special.get(sign) or (sign if sign.isascii() else _unicode(sign)) for sign in text
+    )
+
+
+def _unicode(sign: str) -> str:
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[n] << 8 | units[n + 1]:04x}" for n in range(0, len(units), 2))

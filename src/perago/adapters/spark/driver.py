@@ -1,0 +1,226 @@
+"""A Spark driver of this process's own: ``local[…]``, or the driver of a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perago.adapters.spark.configuration import as_properties, is_local, spark_defaults
+from perago.adapters.spark.failures import essence
+from perago.adapters.spark.gateway import GatewayEnded, end, launch
+from perago.adapters.spark.partition_overwrite import adapt_writers
+from perago.errors import RuntimeConfigError
+from perago.machine.spark_home import spark_home
+from perago.model.outcome import Computation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from perago.adapters.spark.environment import Environment
+
+REACH_SECONDS = 5.0
+_ENDING_SECONDS = 60.0
+_LAST_LINES = 15
+
+
+@dataclass(slots=True)
+class Driver:
+    """Implements :class:`perago.adapters.spark.computing.Spark`.
+
+    ``configure`` makes the settings out of the user's own ones in spark-defaults.conf;
+    ``environment`` brings Java and jars when they are needed; ``log`` is where Spark's own log
+    goes, and ``scratch`` this driver's own directory.
+    """
+
+    configure: Callable[[Mapping[str, str]], dict[str, str]]
+    environment: Environment
+    scratch: Path
+    log: Path
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _base: Any = field(default=None, init=False)
+    _session: Any = field(default=None, init=False)
+    _pristine: Any = field(default=None, init=False)
+
+    @property
+    def sees_local_files(self) -> bool:
+        settings = self.configure(self._users_own())
+        return is_local(settings["spark.master"])
+
+    # --- the driver -------------------------------------------------------------------------------
+    def start(self) -> None:
+        with self._lock:
+            if self._base is None or self._base._jsc.sc().isStopped():  # noqa: SLF001 - no other way
+                self._base = self._started()
+
+    def _started(self) -> Any:
+        settings = self.configure(self._users_own())
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        _assert_reachable(settings["spark.master"])
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        needed = self.environment.bring(settings)
+        properties = self.scratch / "spark.properties"
+        _write_privately(properties, as_properties(needed.settings))
+        began = self.log.stat().st_size if self.log.exists() else 0
+        try:
+            if SparkContext._gateway is None:  # noqa: SLF001 - as PySpark itself asks
+                gateway = launch(spark_home(), properties, needed.java_home, self.log)
+                SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+            context = SparkContext.getOrCreate()
+        except Exception as error:
+            raise RuntimeConfigError(
+                f"Spark couldn't be started: {self._why(error, began)}",
+                fix=f"correct the setting it names; all it said is in {self.log}",
+            ) from error
+        if is_local(settings["spark.master"]) and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable
+        session: Any = SparkSession(context)
+        hadoop = session._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark has no other way
+        self._pristine = session._jvm.org.apache.hadoop.conf.Configuration(hadoop)  # noqa: SLF001
+        # Checksums in files beside the data: a store has its own, and they would be published.
+        local = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop)  # noqa: SLF001
+        local.setWriteChecksum(False)
+        local.setVerifyChecksum(False)
+        return session
+
+    def _users_own(self) -> dict[str, str]:
+        return spark_defaults(os.environ, spark_home())
+
+    def _why(self, error: Exception, began: int) -> str:
+        """The line that matters: Spark's error if it got so far, else the last of its log."""
+        if not isinstance(error, GatewayEnded):
+            return essence(error) or str(error)
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(began)
+            lines = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+            told = [line.strip() for line in lines if line.strip() and "\tat " not in line]
+            return next((line for line in told if "rror" in line or "xception" in line), told[-1])
+        return "it ended without a word"
+
+    # --- an attempt -------------------------------------------------------------------------------
+    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+        from pyspark.sql import DataFrameWriter, SparkSession
+
+        self.start()
+        adapt_writers(DataFrameWriter)
+        session = self._session = self._base.newSession()
+        for key, value in hadoop.items():
+            session._jsc.hadoopConfiguration().set(key, value)  # noqa: SLF001 - as above
+        # Whoever asks Spark for "the" session is to get this one.
+        SparkSession._instantiatedSession = session  # noqa: SLF001 - as its builder does
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        session._jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
+        session.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
+        return session  # type: ignore[no-any-return]
+
+    def headway(self) -> Computation | None:
+        context = self._context
+        if context is None:
+            return None
+        tracker = context.statusTracker()
+        jobs = sorted(tracker.getActiveJobsIds())
+        if not jobs:
+            return None
+        stages = [
+            stage
+            for job in jobs
+            if (info := tracker.getJobInfo(job))
+            for number in info.stageIds
+            if (stage := tracker.getStageInfo(number))
+        ]
+        doing = f"Spark job {jobs[-1]}" + (f", {context.uiWebUrl}" if context.uiWebUrl else "")
+        done = sum(stage.numCompletedTasks for stage in stages)
+        return Computation(doing, done, sum(stage.numTasks for stage in stages))
+
+    def end_jobs(self) -> None:
+        context = self._context
+        if context is None:
+            return
+        for query in self._session.streams.active if self._session else ():
+            query.stop()
+        tracker = context.statusTracker()
+        if not tracker.getActiveJobsIds():
+            return
+        context.cancelAllJobs()
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        session, self._session = self._session, None
+        if session is None or self._context is None:
+            return
+        with suppress(Exception):  # a driver that is gone has nothing left of it
+            self.end_jobs()
+            jvm, state = session._jvm, session._jsparkSession.sharedState()  # noqa: SLF001
+            state.cacheManager().clearCache()
+            _drop_global_views(session)
+            hadoop = session._jsc.hadoopConfiguration()  # noqa: SLF001
+            hadoop.clear()
+            hadoop.addResource(self._pristine)
+            session._jsc.sc().setLocalProperties(jvm.java.util.Properties())  # noqa: SLF001
+
+    def stop(self) -> None:
+        from pyspark import SparkContext
+
+        with suppress(Exception):
+            if self._base is not None:
+                self._base.stop()
+            if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001 - as in start
+                SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+                gateway.shutdown()
+                end(gateway.proc)
+        self._base = None
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @property
+    def _context(self) -> Any:
+        base = self._base
+        if base is None or base.sparkContext._jsc is None:  # noqa: SLF001 - a body stopped it
+            return None
+        return base.sparkContext
+
+
+def _drop_global_views(session: SparkSession) -> None:
+    for view in session.catalog.listTables("global_temp"):
+        if view.namespace == ["global_temp"]:
+            session.catalog.dropGlobalTempView(view.name)
+
+
+def _write_privately(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(
+        path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
+    ) as file:
+        file.write(text)
+
+
+def _assert_reachable(master: str) -> None:
+    """Raises RuntimeConfigError at once where Spark would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    refusals = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except (OSError, ValueError) as error:
+            refusals.append(f"{address}: {error}")
+        else:
+            return
+    raise RuntimeConfigError(
+        f"SPARK_MASTER={master} can't be reached ({'; '.join(refusals)})",
+        fix="start the master, correct the address, or unset SPARK_MASTER to compute here",
+    )

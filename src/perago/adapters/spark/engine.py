@@ -1,0 +1,73 @@
+"""Tasks whose body takes a ``SparkWorkspace``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from perago.adapters.spark.on_files import OnFiles
+from perago.adapters.spark.on_lakefs import OnLakeFS
+from perago.adapters.spark.workspace import BodyWorkspace, OpenSparkWorkspace
+from perago.errors import RuntimeConfigError
+from perago.model.keys import key_prefix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.on_files import Lender
+    from perago.adapters.spark.place import Place
+    from perago.adapters.spark.s3a import LakeFSLogin
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.engine import Computing, OpenStaging
+    from perago.ports.store import Progress, Store
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Implements :class:`perago.ports.engine.Engine`.
+
+    With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
+    :class:`~perago.adapters.spark.on_files.Lender`.
+    """
+
+    spark: Spark
+    login: LakeFSLogin | None
+    keep_success: bool = False
+
+    def warm_up(self) -> None:
+        if self.login is None:
+            self._assert_local()
+        self.spark.start()
+
+    def open(
+        self,
+        store: Store,
+        workspace: WorkspaceRef,
+        prefix: str,
+        directory: Path,
+        progress: Progress | None = None,
+        *,
+        staging: OpenStaging | None = None,
+        computing: Computing | None = None,
+    ) -> OpenSparkWorkspace:
+        """Nothing is fetched: Spark reads what the body asks for, where it is."""
+        del progress
+        place: Place
+        if self.login is not None:
+            place = OnLakeFS(store, workspace, prefix, self.login, staging, self.keep_success)
+        else:
+            self._assert_local()
+            lender = cast("Lender", store)
+            place = OnFiles(store, lender, workspace, prefix, directory, staging, self.keep_success)
+        session = self.spark.begin(directory.parent.name, place.hadoop)
+        body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
+        return OpenSparkWorkspace(self.spark, place, body, computing)
+
+    def _assert_local(self) -> None:
+        if not self.spark.sees_local_files:
+            raise RuntimeConfigError(
+                "SPARK_MASTER or SPARK_REMOTE names a Spark on other machines, which can't see the "
+                "files of the embedded store",
+                fix="unset it to compute here, or keep the workspaces in lakeFS: --on lakefs",
+            )

@@ -1,0 +1,63 @@
+"""Paths that a Spark task names, relative to its prefix."""
+
+from __future__ import annotations
+
+import re
+
+from perago.errors import SparkPathError
+from perago.model.commit import ACTIONS_PREFIX
+from perago.model.keys import problem_with
+
+_WILDCARD = re.compile(r"[*?\[\]{}]")
+
+
+def readable(path: str, *, at_root: bool) -> str:
+    """A path to read, "" for the whole workspace. Raises SparkPathError."""
+    return _checked(path.removesuffix("/"), at_root=at_root) if path else ""
+
+
+def writable(path: str, *, at_root: bool) -> str:
+    """A path to write a table to. Raises SparkPathError."""
+    if _WILDCARD.search(path):
+        raise _refused(path, "it has a wildcard, and a table is written to one place")
+    return _checked(path.removesuffix("/"), at_root=at_root)
+
+
+def without_wildcards(path: str) -> str:
+    """The deepest directory, or the file, that all matches of a path have in common."""
+    if not (found := _WILDCARD.search(path)):
+        return path
+    return path[: found.start()].rpartition("/")[0]
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether it is that directory, or something in it; everything is below ""."""
+    return not directory or path == directory or path.startswith(f"{directory}/")
+
+
+def read_only(path: str) -> SparkPathError:
+    """The error for an output that would never be published."""
+    return SparkPathError(
+        f"output {path!r} was asked for in a read_only task, which publishes nothing",
+        fix="take read_only=True out of its WorkspaceSpec, or don't write",
+    )
+
+
+def _checked(path: str, *, at_root: bool) -> str:
+    problem = problem_with(path)
+    if "://" in path or path.startswith("file:"):
+        problem = "it is an address; ws.input(…) and ws.output(…) make one of a path"
+    elif "\\" in path:
+        problem = "it has a backslash, which is no separator in a workspace"
+    elif at_root and f"{path.split('/', maxsplit=1)[0]}/" == ACTIONS_PREFIX:
+        problem = f"{ACTIONS_PREFIX} holds the repository's hooks, never a workspace"
+    if problem:
+        raise _refused(path, problem)
+    return path
+
+
+def _refused(path: str, problem: str) -> SparkPathError:
+    return SparkPathError(
+        f"path {path!r} can't be a part of the workspace: {problem}",
+        fix="give a path relative to the task's prefix, such as 'clean'",
+    )

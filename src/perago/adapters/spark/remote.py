@@ -1,0 +1,99 @@
+"""A Spark Connect server: the driver, its jars and its way to lakeFS are over there."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from perago.adapters.spark.failures import essence
+from perago.adapters.spark.partition_overwrite import adapt_writers
+from perago.errors import RuntimeConfigError
+from perago.model.outcome import Computation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class Remote:
+    """Implements :class:`perago.adapters.spark.computing.Spark`. ``url`` may hold a token."""
+
+    url: str = field(repr=False)
+    _session: Any = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _headway: Computation | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """Where it is, without what may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 15002}"
+
+    @property
+    def sees_local_files(self) -> bool:
+        return False
+
+    def start(self) -> None:
+        """Nothing is kept between attempts: the server has it all ready."""
+        try:
+            import pyspark.sql.connect.session  # noqa: F401 - whether it is there
+        except ImportError as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE is set, and Spark Connect isn't installed: {error}",
+                fix="pip install 'perago-runtime[connect]', or unset SPARK_REMOTE",
+            ) from error
+
+    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+        del hadoop  # is the server's own business
+        from pyspark.sql import SparkSession
+        from pyspark.sql.connect.readwriter import DataFrameWriter
+
+        self.start()
+        adapt_writers(DataFrameWriter)
+        try:
+            session: Any = SparkSession.builder.remote(self.url).appName(name).create()
+            session.version  # noqa: B018 - asks the server
+        except Exception as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE={self.address} can't be used: {essence(error) or error}",
+                fix="start the Spark Connect server, correct the address, or unset SPARK_REMOTE",
+            ) from error
+        session.registerProgressHandler(self._progressed)
+        session.addTag(name)
+        self._session = session
+        return session  # type: ignore[no-any-return]
+
+    def _progressed(
+        self, stages: Any, inflight_tasks: int, operation_id: str | None, *, done: bool
+    ) -> None:
+        del inflight_tasks, operation_id
+        if done or not stages:
+            self._headway = None
+            return
+        total = sum(stage.num_tasks for stage in stages)
+        self._headway = Computation(
+            f"Spark at {self.address}", sum(stage.num_completed_tasks for stage in stages), total
+        )
+
+    def headway(self) -> Computation | None:
+        return self._headway
+
+    def end_jobs(self) -> None:
+        if self._session is not None:
+            with suppress(Exception):
+                self._session.interruptAll()
+
+    def end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(Exception):
+                session.interruptAll()
+                session.stop()
+
+    def stop(self) -> None:
+        self.end()

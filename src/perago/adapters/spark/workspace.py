@@ -1,0 +1,125 @@
+"""What a Spark task's body is handed, and what the runtime sees of it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from perago.adapters.spark.failures import essence
+from perago.adapters.spark.formats import checked_format, format_of
+from perago.adapters.spark.paths import readable, writable
+from perago.declare.patterns import regex_of_glob
+from perago.model.outcome import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.place import Place
+    from perago.model.changes import ChangeSet
+    from perago.model.tables import TableReport, TableRules
+    from perago.ports.engine import Computing
+
+_LOOK_SECONDS = 0.5
+
+
+class BodyWorkspace:
+    """Implements :class:`perago.declare.spark_workspace.SparkWorkspace`."""
+
+    def __init__(self, session: SparkSession, place: Place, *, at_root: bool) -> None:
+        self._session = session
+        self._place = place
+        self._at_root = at_root
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._session
+
+    def input(self, path: str = "") -> str:
+        return self._place.input(readable(path, at_root=self._at_root))
+
+    def output(self, path: str) -> str:
+        return self._place.output(writable(path, at_root=self._at_root))
+
+    def table(self, path: str, *, format: str | None = None, **options: str) -> DataFrame:  # noqa: A002 - as Spark's own readers call it
+        checked = readable(path, at_root=self._at_root)
+        kind = checked_format(format) if format else format_of(checked, self._place.files(checked))
+        reader = self._session.read.format(kind).options(**options)
+        return reader.load(self._place.input(checked))
+
+    def files(self, pattern: str = "**") -> Sequence[str]:
+        matches = re.compile(regex_of_glob(pattern, f"files({pattern!r})"), re.DOTALL).fullmatch
+        return [path for path in self._place.files() if matches(path)]
+
+
+class OpenSparkWorkspace:
+    """Implements :class:`perago.ports.engine.OpenWorkspace`."""
+
+    def __init__(
+        self, spark: Spark, place: Place, body: BodyWorkspace, computing: Computing | None
+    ) -> None:
+        self._spark = spark
+        self._place = place
+        self.argument = body
+        self.fetched = self.moved = Transfer()
+        self.notes: Sequence[str] = ()
+        self._watch = _Watch(spark, computing) if computing else None
+
+    @property
+    def files(self) -> Sequence[str]:
+        return list(self._place.files())
+
+    @property
+    def is_checked_as_staged(self) -> bool:
+        return True
+
+    def scan(self) -> ChangeSet:
+        self._spark.end_jobs()
+        return self._place.scan()
+
+    def look_at_staged(self, commit: str) -> None:
+        self._place.look_at_staged(commit)
+
+    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
+        from perago.adapters.spark.checks import check_table
+
+        return [check_table(each, self._read) for each in rules]
+
+    def _read(self, path: str, format: str | None) -> DataFrame:  # noqa: A002 - as Spark calls it
+        kind = format or format_of(path, self._place.files(path))
+        return self.argument.spark.read.format(kind).load(self._place.reading(path))
+
+    def explain(self, error: BaseException) -> str | None:
+        return essence(error)
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.stop()
+        self._spark.end()
+
+
+class _Watch:
+    """Tells how far Spark is while a workspace is open, in a thread of its own."""
+
+    def __init__(self, spark: Spark, computing: Computing) -> None:
+        self._spark = spark
+        self._computing = computing
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="spark-headway")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            try:
+                headway = self._spark.headway()
+            except Exception:  # noqa: BLE001 - a driver that is gone shows where it is used
+                return
+            if headway is not None:
+                self._computing(headway)

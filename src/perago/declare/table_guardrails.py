@@ -1,0 +1,234 @@
+"""``require_table``: what must hold of the data in a table, checked where it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+from perago.declare.patterns import as_text, checked_path
+from perago.declare.spark_types import KNOWN_TYPES, canonical_type
+from perago.errors import TaskDefinitionError
+from perago.model.field_errors import did_you_mean, shown
+from perago.model.tables import (
+    ColumnRule,
+    NotNullRule,
+    ReferenceRule,
+    RowsRule,
+    Rule,
+    SchemaRule,
+    TableFormat,
+    TableRules,
+    UniqueRule,
+    WhereRule,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+Columns: TypeAlias = Mapping[str, str] | Sequence[str]
+Rows: TypeAlias = int | tuple[int, int | None]
+Keys: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
+References: TypeAlias = (
+    Mapping[str, str | tuple[str, ...]] | Mapping[tuple[str, ...], tuple[str, ...]]
+)
+
+_WILDCARD = re.compile(r"[*?\[\]{}]")
+_CONDITION = "a SQL condition on a row, such as 'seconds > 0', or a list of them"
+_REFERENCE = "a mapping such as {'song_id': 'catalogue:id'}"
+
+
+def require_table(
+    path: str | PathLike[str],
+    *,
+    columns: Columns | None = None,
+    rows: Rows | None = None,
+    unique: Keys | None = None,
+    not_null: Sequence[str] | None = None,
+    where: str | Sequence[str] | None = None,
+    references: References | None = None,
+    schema: object = None,
+    format: TableFormat | None = None,  # noqa: A002 - as Spark's own readers call it
+    hide_values: bool = False,
+    fingerprint: bool = False,
+) -> TableRules:
+    """The table at ``path`` can be read by Spark, and its data keeps these rules, each exactly.
+
+    ``columns``: these are there, with these types where a mapping gives them; others may be too.
+    ``rows``: the least number of rows, or ``(least, most)``.
+    ``unique``: no two rows have the same values in these columns, nulls being alike; a list of
+    lists is several keys. ``not_null``: no nulls in these columns.
+    ``where``: a SQL condition, or several, that is true of every row: a null isn't.
+    ``references``: ``{"song_id": "catalogue:id"}``, every song_id is an id in the table at
+    ``catalogue``; ``{("year", "month"): ("calendar", "y", "m")}`` for keys of several columns. Keys
+    with a null need no partner.
+    ``schema``: a pandera schema for PySpark.
+    ``format``: told from the files' names if left out.
+    ``hide_values``: no value of the data is shown where a rule is broken.
+    ``fingerprint``: have a hash of the rows, whatever their order and files, kept with the
+    publication.
+
+    A column may be a field inside of one: ``song.title``. Raises TaskDefinitionError for what can
+    never hold.
+    """
+    written = as_text(path)
+    call = _Call(f"require_table({written!r})")
+    call.check_path(written)
+    rules = (
+        *call.columns(columns),
+        *call.rows(rows),
+        *(NotNullRule(name) for name in call.names("not_null", not_null)),
+        *call.where(where),
+        *call.unique(unique),
+        *call.references(references),
+        *call.schema(schema),
+    )
+    call.check_flag("hide_values", hide_values)
+    call.check_flag("fingerprint", fingerprint)
+    return TableRules(written, rules, call.format(format), hide_values, fingerprint)
+
+
+class _Call:
+    """One call of ``require_table``; each method reads one argument, or refuses it by name."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+
+    def check_path(self, path: str) -> None:
+        if found := _WILDCARD.search(path):
+            raise TaskDefinitionError(
+                f"{self.call}: {path!r} has a wildcard ({found[0]!r}), and a table is one "
+                "directory or file",
+                fix="write the directory its files are in",
+            )
+        checked_path(path, self.call)
+
+    def columns(self, given: object) -> list[Rule]:
+        if not isinstance(given, Mapping):
+            return [ColumnRule(name, None) for name in self.names("columns", given)]
+        return [ColumnRule(self._name("columns", n), self._type(n, t)) for n, t in given.items()]
+
+    def _type(self, name: str, given: object) -> str:
+        if not isinstance(given, str):
+            raise self._refused(f"columns[{name!r}]", given, "a Spark SQL type, such as 'bigint'")
+        try:
+            return canonical_type(given)
+        except ValueError as error:
+            raise TaskDefinitionError(
+                f"{self.call}: columns[{name!r}] can't be {given!r}: {error}",
+                fix=f"write a Spark SQL type: {did_you_mean(given, KNOWN_TYPES)}",
+            ) from None
+
+    def rows(self, given: Any) -> list[Rule]:
+        if given is None:
+            return []
+        least, most = given if isinstance(given, tuple) and len(given) == 2 else (given, None)  # noqa: PLR2004 - least and most
+        if not _is_count(least) or not (most is None or _is_count(most)):
+            raise self._refused("rows", given, "the least number of rows, or (least, most)")
+        if most is not None and least > most:
+            raise TaskDefinitionError(
+                f"{self.call}: rows can't be {given!r}: no number is at least {least} and at most "
+                f"{most}",
+                fix=f"write rows=({most}, {least})",
+            )
+        return [RowsRule(least, most)]
+
+    def names(self, field: str, given: object) -> list[str]:
+        """A list of column names, each once. A bare string is no list: it would be its letters."""
+        if given is None:
+            return []
+        if isinstance(given, str):
+            raise self._refused(field, given, f"a list: {field}=[{given!r}]")
+        if not isinstance(given, Iterable):
+            raise self._refused(field, given, "a list of column names")
+        return list(dict.fromkeys(self._name(field, name) for name in given))
+
+    def where(self, given: object) -> list[Rule]:
+        if given is None:
+            return []
+        written = [given] if isinstance(given, str) else given
+        if not isinstance(written, Iterable):
+            raise self._refused("where", given, _CONDITION)
+        conditions = list(written)
+        for condition in conditions:
+            if not isinstance(condition, str) or not condition.strip():
+                raise self._refused("where", condition, _CONDITION)
+        return [WhereRule(condition) for condition in conditions]
+
+    def unique(self, given: object) -> list[Rule]:
+        several = list(given) if isinstance(given, (list, tuple)) else []
+        if several and all(isinstance(key, (list, tuple)) for key in several):
+            return [UniqueRule(self._key("unique", key)) for key in several]
+        return [UniqueRule(tuple(names))] if (names := self.names("unique", given)) else []
+
+    def references(self, given: object) -> list[Rule]:
+        if given is None:
+            return []
+        if not isinstance(given, Mapping):
+            raise self._refused("references", given, _REFERENCE)
+        return [self._reference(columns, target) for columns, target in given.items()]
+
+    def _reference(self, given: object, target: object) -> ReferenceRule:
+        columns = self._key("references", (given,) if isinstance(given, str) else given)
+        field = f"references[{given!r}]"
+        if isinstance(target, str):
+            path, _, name = target.rpartition(":")
+            targets: tuple[Any, ...] = (name,)
+        elif isinstance(target, tuple) and target and isinstance(target[0], str):
+            path, targets = target[0], target[1:]
+        else:
+            raise self._refused(field, target, _REFERENCE)
+        if not path or len(targets) != len(columns):
+            raise TaskDefinitionError(
+                f"{self.call}: {field} can't be {target!r}: it names "
+                f"{'no table' if not path else f'{len(targets)} column(s) for {len(columns)}'}",
+                fix=f"write {_example(columns, path or target)}",
+            )
+        self.check_path(path)
+        return ReferenceRule(columns, path, self._key(field, targets))
+
+    def schema(self, given: object) -> list[Rule]:
+        if given is None:
+            return []
+        kind = given if isinstance(given, type) else type(given)
+        if not any(base.__module__.startswith("pandera.api.pyspark") for base in kind.__mro__):
+            raise self._refused(
+                "schema", given, "a DataFrameModel or DataFrameSchema of pandera.pyspark"
+            )
+        return [SchemaRule(given)]
+
+    def format(self, given: TableFormat | None) -> TableFormat | None:
+        known = get_args(TableFormat)
+        if given is not None and given not in known:
+            raise self._refused("format", given, f"one of {', '.join(known)}, or nothing")
+        return given
+
+    def check_flag(self, field: str, given: object) -> None:
+        if not isinstance(given, bool):
+            raise self._refused(field, given, "True or False")
+
+    def _key(self, field: str, given: object) -> tuple[str, ...]:
+        names = [self._name(field, name) for name in given] if isinstance(given, Iterable) else []
+        if not names or len(set(names)) < len(names):
+            raise self._refused(field, given, "the names of different columns, one or more")
+        return tuple(names)
+
+    def _name(self, field: str, given: object) -> str:
+        if not isinstance(given, str) or not given:
+            raise self._refused(field, given, "names of columns")
+        return given
+
+    def _refused(self, field: str, given: object, wanted: str) -> TaskDefinitionError:
+        return TaskDefinitionError(
+            f"{self.call}: {field} can't be {shown(given)}", fix=f"give {field} {wanted}"
+        )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _example(columns: tuple[str, ...], path: object) -> str:
+    if len(columns) == 1:
+        return f"{{{columns[0]!r}: '{path}:{columns[0]}'}}"
+    return f"{{{columns!r}: {(path, *columns)!r}}}"

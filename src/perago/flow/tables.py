@@ -1,0 +1,29 @@
+"""Guardrails that look into the data: what they found goes into the log and the publication."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perago.declare.guardrails import violated
+from perago.model.tables import TableRules, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perago.declare.guardrails import Guardrail, Phase
+    from perago.ports.engine import OpenWorkspace
+    from perago.ports.journal import Journal
+
+
+def check_tables(
+    opened: OpenWorkspace, guardrails: Iterable[Guardrail], phase: Phase, journal: Journal
+) -> list[dict[str, object]]:
+    """A document of each table that was looked at. Raises GuardrailViolation, naming all of it."""
+    rules = [guardrail for guardrail in guardrails if isinstance(guardrail, TableRules)]
+    reports = opened.check_tables(rules) if rules else []
+    documents = [{"phase": phase, **report.document()} for report in reports]
+    for document in documents:
+        journal.event("table", **document)
+    if sentences := [sentence for report in reports for sentence in describe(report)]:
+        raise violated(sentences, phase)
+    return documents

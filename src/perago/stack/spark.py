@@ -1,0 +1,164 @@
+"""A Spark cluster on loopback: a standalone master and two workers of one core each.
+
+Whoever can open a connection to the master can have it run code, as on any such cluster.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from perago.errors import RuntimeConfigError
+from perago.machine.spark_home import VERSION
+from perago.stack.running import Running
+from perago.stack.server import LOOPBACK, Kind, Server, begin, launch, port_for, read_record, stop
+from perago.stack.spark_program import DEAF_TO, SCRATCH, is_prepared, prepare, spark_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perago.machine.tools import Tell
+
+WORKERS = ("spark-worker-1", "spark-worker-2")
+
+_MASTER = "spark-master"
+_PROPERTIES = "spark.properties"
+# Enough for an executor with what Spark gives one by default.
+_WORKER_MEMORY = "1536m"
+_DAEMON = {
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData",
+}
+
+
+def master_server(directory: Path, port: int, tell: Tell) -> Server:
+    """A master whose files are all in ``directory``."""
+    return _daemon(
+        *(_MASTER, directory, port, tell),
+        words=("org.apache.spark.deploy.master.Master",),
+        properties={"spark.master.rest.enabled": "false"},
+    )
+
+
+def worker_server(name: str, directory: Path, port: int, tell: Tell, *, master: str) -> Server:
+    """A worker of the master at that address, whose files and executors' are in ``directory``."""
+    return _daemon(
+        *(name, directory, port, tell),
+        words=(
+            *("org.apache.spark.deploy.worker.Worker", "--cores", "1"),
+            *("--memory", _WORKER_MEMORY, "--work-dir", str(directory.absolute() / "work")),
+        ),
+        last=(master,),
+        properties={"spark.worker.cleanup.enabled": "true"},
+    )
+
+
+def _daemon(
+    name: str,
+    directory: Path,
+    port: int,
+    tell: Tell,
+    *,
+    words: tuple[str, ...],
+    properties: dict[str, str],
+    last: tuple[str, ...] = (),
+) -> Server:
+    directory = directory.absolute()
+    program = spark_program(tell)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / SCRATCH).mkdir(exist_ok=True)
+    return Server(
+        name=name,
+        version=VERSION,
+        directory=directory,
+        command=(
+            *(program.launcher, *words, "--host", LOOPBACK, "--port", str(port)),
+            *("--webui-port", "0", "--properties-file", str(directory / _PROPERTIES), *last),
+        ),
+        port=port,
+        health_url=f"spark://{LOOPBACK}:{port}",
+        files={_PROPERTIES: "".join(f"{key} {value}\n" for key, value in properties.items())},
+        settings={},
+        deaf_to=DEAF_TO,
+        environment={**program.environment(directory), **_DAEMON},
+    )
+
+
+def _worker_beside(name: str, directory: Path, port: int, tell: Tell) -> Server:
+    record = read_record(directory.parent / _MASTER)
+    if record is None:
+        raise RuntimeConfigError(f"{name} has no master", fix="`perago stack up spark`")
+    return worker_server(name, directory, port, tell, master=record.endpoint)
+
+
+KINDS = (
+    Kind(
+        name=_MASTER,
+        title="Spark's master",
+        version=VERSION,
+        prepare=prepare,
+        is_prepared=is_prepared,
+        server=master_server,
+        group="spark",
+        variable="SPARK_MASTER",
+    ),
+    *(
+        Kind(
+            name=name,
+            title=f"Spark's worker {number}",
+            version=VERSION,
+            prepare=prepare,
+            is_prepared=is_prepared,
+            server=partial(_worker_beside, name),
+            group="spark",
+        )
+        for number, name in enumerate(WORKERS, 1)
+    ),
+)
+"""In the order they are started."""
+
+
+class RunningCluster:
+    """A master and its workers for a test, which end with this object."""
+
+    def __init__(self, master: Running, workers: list[Running]) -> None:
+        self.master = master
+        self.workers = workers
+
+    @property
+    def address(self) -> str:
+        """As SPARK_MASTER has it."""
+        return self.master.endpoint
+
+    def stop(self) -> None:
+        for server in (*self.workers, self.master):
+            server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(directory: Path) -> RunningCluster:
+    """Start a cluster in ``directory``. Raises RuntimeConfigError if it doesn't come up."""
+
+    def tell(_line: str) -> None:
+        pass
+
+    place = directory / _MASTER
+    master = master_server(place, port_for(place), tell)
+    with ExitStack() as undo:
+        undo.callback(stop, place)
+        cluster = RunningCluster(Running(master, launch(master)), [])
+        starting = []
+        for name in WORKERS:
+            place = directory / name
+            undo.callback(stop, place)
+            worker = worker_server(name, place, port_for(place), tell, master=cluster.address)
+            starting.append(begin(worker))
+        cluster.workers += [Running(one.server, one.until_healthy()) for one in starting]
+        undo.pop_all()
+    return cluster

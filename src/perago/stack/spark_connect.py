@@ -1,0 +1,135 @@
+"""Spark Connect on loopback: a driver that clients without Java speak to, on a lakeFS of ours."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from perago.adapters.spark.configuration import as_properties
+from perago.adapters.spark.s3a import COMMITTER, LakeFSLogin
+from perago.machine.spark_archive import archive_options
+from perago.machine.spark_home import VERSION
+from perago.stack import lakefs
+from perago.stack.running import Running
+from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, read_record
+from perago.stack.spark_program import DEAF_TO, SCRATCH, is_prepared, prepare, spark_program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from perago.machine.tools import Tell
+    from perago.stack.spark_program import SparkProgram
+
+_PROPERTIES = "spark.properties"
+_MEMORY = "1g"
+_PATIENCE_SECONDS = 180.0
+
+
+def connect_server(
+    directory: Path,
+    port: int,
+    tell: Tell,
+    *,
+    login: LakeFSLogin | None,
+    settings: Mapping[str, str] | None = None,
+) -> Server:
+    """A Spark Connect server whose files are all in ``directory``, and whose ``s3a`` is lakeFS.
+
+    ``settings`` are Spark's, put over those of :func:`configuration`. A secret is in a private
+    file alone.
+    """
+    directory = directory.absolute()
+    program = spark_program(tell)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (directory / SCRATCH).mkdir(exist_ok=True)
+    configured = configuration(directory, port, program, login) | dict(settings or {})
+    return Server(
+        name="spark-connect",
+        version=VERSION,
+        directory=directory,
+        command=(
+            *(program.launcher, "org.apache.spark.deploy.SparkSubmit"),
+            *("--properties-file", str(directory / _PROPERTIES)),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            "spark-internal",
+        ),
+        port=port,
+        health_url=f"sc://{LOOPBACK}:{port}",
+        files={_PROPERTIES: as_properties(configured)},
+        settings={},
+        deaf_to=DEAF_TO,
+        patience_seconds=_PATIENCE_SECONDS,
+        environment={**program.environment(directory), "PYSPARK_PYTHON": sys.executable},
+    )
+
+
+def configuration(
+    directory: Path, port: int, program: SparkProgram, login: LakeFSLogin | None
+) -> dict[str, str]:
+    scratch = directory / SCRATCH
+    options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+    if program.archive:
+        options += f" {archive_options(program.archive)}"
+    s3a = login.settings_of_all() if login else {}
+    return {
+        "spark.app.name": "perago-stack",
+        "spark.master": "local[2]",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": _MEMORY,
+        "spark.driver.extraClassPath": ":".join(map(str, program.jars)),
+        "spark.driver.extraJavaOptions": options,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+        **COMMITTER,
+        **{f"spark.hadoop.{name}": value for name, value in s3a.items()},
+    }
+
+
+def _beside_lakefs(directory: Path, port: int, tell: Tell) -> Server:
+    """With the way to the lakeFS of the same stack, if it has one."""
+    place = directory.parent / lakefs.KIND.name
+    record = read_record(place)
+    server = lakefs.lakefs_server(place, record.port, tell) if record else None
+    login = login_of(server.settings) if server else None
+    return connect_server(directory, port, tell, login=login)
+
+
+def login_of(settings: Mapping[str, str]) -> LakeFSLogin:
+    """What a lakeFS of ours tells its clients."""
+    return LakeFSLogin(
+        settings["LAKECTL_SERVER_ENDPOINT_URL"],
+        settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"],
+        settings["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"],
+    )
+
+
+KIND = Kind(
+    name="spark-connect",
+    title="Spark Connect",
+    version=VERSION,
+    prepare=prepare,
+    is_prepared=is_prepared,
+    server=_beside_lakefs,
+    variable="SPARK_REMOTE",
+)
+
+
+def start(
+    directory: Path,
+    *,
+    login: LakeFSLogin | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Running:
+    """Start a Spark Connect server in ``directory``, on any free port.
+
+    ``settings`` are Spark's, put over ours. Raises RuntimeConfigError if it doesn't come up.
+    """
+    server = connect_server(
+        directory, port_for(directory), lambda _line: None, login=login, settings=settings
+    )
+    return Running(server, launch(server))

@@ -1,0 +1,28 @@
+import pytest
+
+from perago.cli.demo import _where_spark_runs
+from perago.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, "on this machine (local[*])"),
+        ({"SPARK_MASTER": "local[2]"}, "on this machine (local[2])"),
+        ({"SPARK_MASTER": "spark://127.0.0.1:7077"}, "on spark://127.0.0.1:7077"),
+        (
+            {"SPARK_REMOTE": "sc://spark.example.com:15002/;token=hush;use_ssl=true"},
+            "on the Spark Connect server spark.example.com:15002",
+        ),
+        (
+            {"SPARK_REMOTE": "sc://user:hush@spark.example.com;token=hush"},
+            "on the Spark Connect server spark.example.com",
+        ),
+    ],
+)
+def test_the_demo_says_where_spark_runs_and_no_secret(monkeypatch, variables, told):
+    for name in ("SPARK_MASTER", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert _where_spark_runs(Settings()) == told
