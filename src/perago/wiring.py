@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.adapters.lakefs.cache import Trimmed
     from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.engine import SparkEngine
     from perago.machine.tools import Tell
     from perago.model.changes import ChangeSet
     from perago.ports.engine import Engine
@@ -249,7 +250,15 @@ class Engines(dict[str, "Engine"]):
         return self[name]
 
 
-def spark_engine(settings: Settings, spark: Spark) -> Engine:
+def bring_spark(settings: Settings, tell: Tell) -> None:
+    """Fetch what this machine lacks for tasks that need Spark.
+
+    Raises RuntimeConfigError if that can't be, and if Spark couldn't reach their workspaces.
+    """
+    spark_engine(settings, spark_of(settings, tell=tell)).bring()
+
+
+def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
     """Spark as the engine of tasks whose workspaces are in the store of these settings."""
     from perago.adapters.spark.engine import SparkEngine
     from perago.adapters.spark.s3a import LakeFSLogin

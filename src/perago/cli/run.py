@@ -105,6 +105,7 @@ def command(
         from perago.cli.opening import for_this_command
         from perago.cli.register import see_to_definitions
         from perago.cli.run_end import as_json, exit_code, summary
+        from perago.cli.spark_ready import get_spark_ready_for
         from perago.cli.watched import watch_to_its_end
         from perago.declare.loading import load_pipeline
         from perago.wiring import open_runs
@@ -112,9 +113,11 @@ def command(
         runs = for_this_command(open_runs(settings))
         if resume is not None:
             run_id = _resumable(runs, resume, target)
+            get_spark_ready_for(runs.get(run_id).plan, settings)
         elif target is not None:
             pipeline = load_pipeline(target)
             plan = pipeline.plan(parse_params(params))
+            get_spark_ready_for(plan, settings)
             if settings.orchestrator == "conductor":
                 see_to_definitions(settings, pipeline, push=register)
             run_id = _start(

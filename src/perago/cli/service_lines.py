@@ -62,7 +62,7 @@ class _Attempts(NobodyWatching):
 class JsonAttempts(_Attempts):
     """For programs: a JSON object a line."""
 
-    def serving(self, worker_id: str, modules: Sequence[str], jobs: int) -> None:
+    def serving(self, worker_id: str, modules: Sequence[str], jobs: int | None) -> None:
         self._line("serving", worker=worker_id, modules=list(modules), jobs=jobs)
 
     def orchestrator_heard(self) -> None:
@@ -101,8 +101,9 @@ class JsonAttempts(_Attempts):
 class PlainAttempts(_Attempts):
     """For people at a terminal."""
 
-    def serving(self, worker_id: str, modules: Sequence[str], jobs: int) -> None:
-        tell(f"{_now()}serving {', '.join(modules)} with {jobs} at a time, as {worker_id}")
+    def serving(self, worker_id: str, modules: Sequence[str], jobs: int | None) -> None:
+        at_a_time = f" with {jobs} at a time" if jobs else ""
+        tell(f"{_now()}serving {', '.join(modules)}{at_a_time}, as {worker_id}")
 
     def orchestrator_heard(self) -> None:
         tell(f"{_now()}{click.style('Conductor answers', fg='green')}")

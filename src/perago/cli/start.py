@@ -27,9 +27,10 @@ _MOST_BY_DEFAULT = 4
     "-j",
     "--jobs",
     type=click.IntRange(min=1),
-    default=lambda: min(_MOST_BY_DEFAULT, os.cpu_count() or 1),
-    show_default="the cores of this machine, at most 4",
-    help="How many attempts to run at a time, each in a process of its own.",
+    default=None,
+    show_default="the cores of this machine, at most 4; 1 if any of the tasks needs Spark",
+    help="How many attempts to run at a time, each in a process of its own, and with a Spark of "
+    "its own where the tasks need one.",
 )
 @click.option(
     "--listen",
@@ -40,7 +41,7 @@ _MOST_BY_DEFAULT = 4
 def command(
     *,
     modules: tuple[str, ...],
-    jobs: int,
+    jobs: int | None,
     listen: str | None,
     speaker: Speaker,
     settings: Settings,
@@ -60,7 +61,7 @@ def command(
     from perago.cli.modules import resolve_targets
     from perago.cli.service_lines import Counted, JsonAttempts, PlainAttempts
     from perago.worker.endpoint import serving
-    from perago.worker.service import Service
+    from perago.worker.service import Service, Slots
     from perago.worker.watcher import Watchers
 
     targets = resolve_targets(modules)
@@ -72,7 +73,7 @@ def command(
         service = Service(
             settings,
             targets,
-            jobs,
+            Slots(jobs or 1, without_spark=jobs or min(_MOST_BY_DEFAULT, os.cpu_count() or 1)),
             Watchers(lines, counted, *telemetry),
             lambda definitions: _troubles(settings, definitions),
         )

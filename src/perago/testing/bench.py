@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.local.engine import LocalEngine
 from perago.declare.pipeline import pipeline
 from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
@@ -18,6 +17,7 @@ from perago.model.attempt import Delivery, execution_id_of
 from perago.model.workspace import WorkspaceRef
 from perago.ports.failpoints import NoFailpoints
 from perago.testing.clock import ManualClock
+from perago.testing.engines import trial_engines
 from perago.testing.journal import RecordingJournal
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Bench:
         return Runtime(
             store=store or self.store,
             orchestrator=orchestrator or self.queue,
-            engines={"local": LocalEngine()},
+            engines=trial_engines(),
             clock=self.clock,
             journal=journal or RecordingJournal(),
             workspace_root=self.attempts,

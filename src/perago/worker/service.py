@@ -12,7 +12,7 @@ import socket
 import threading
 from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigError
 from perago.wiring import open_conductor, open_store, system_clock
@@ -44,6 +44,13 @@ _CLEARING_SECONDS = 10.0
 _OWNER = "supervisor.lock"
 
 
+class Slots(NamedTuple):
+    """How many attempts to run at a time; more may fit if none of the tasks needs Spark."""
+
+    first: int
+    without_spark: int
+
+
 class Service:
     """One worker on this machine. What it is at can be asked from any thread.
 
@@ -54,7 +61,7 @@ class Service:
         self,
         settings: Settings,
         modules: Sequence[str],
-        slots: int,
+        slots: Slots,
         watcher: Watcher,
         troubles_with: Callable[[Sequence[Mapping[str, object]]], Iterable[PeragoError]],
     ) -> None:
@@ -69,13 +76,17 @@ class Service:
             tuple(modules),
             spools=True,
             store_patience_seconds=STORE_PATIENCE_SECONDS,
-            executors=slots,
+            executors=slots.first,
         )
-        self._slots = [Slot(self._employment, self._clock, watcher) for _ in range(slots)]
+        self._without_spark = slots.without_spark
+        self._slots = self._new_slots(slots.first)
         self._tasks: dict[str, ServedTask] = {}
         self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.turned_at = self._clock.monotonic()
         self.stopping = False
+
+    def _new_slots(self, count: int) -> list[Slot]:
+        return [Slot(self._employment, self._clock, self._watcher) for _ in range(count)]
 
     @property
     def executors_ready(self) -> int:
@@ -146,6 +157,8 @@ class Service:
         if any(task.uses_workspace for task in tasks):
             _assert_lakefs(self._settings)
         self._tasks = {task.name: task for task in tasks}
+        if not any(task.uses_spark for task in tasks):
+            self._slots += self._new_slots(self._without_spark - len(self._slots))
         desk.serve(list(self._tasks))
         threading.Thread(target=self._check_registration, daemon=True, name="definitions").start()
 

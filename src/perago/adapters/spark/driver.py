@@ -53,17 +53,19 @@ class Driver:
 
     @property
     def sees_local_files(self) -> bool:
-        settings = self.configure(self._users_own())
-        return is_local(settings["spark.master"])
+        return is_local(self._settings()["spark.master"])
 
     # --- the driver -------------------------------------------------------------------------------
+    def bring(self) -> None:
+        self.environment.bring(self._settings())
+
     def start(self) -> None:
         with self._lock:
             if self._base is None or self._base._jsc.sc().isStopped():  # noqa: SLF001 - no other way
                 self._base = self._started()
 
     def _started(self) -> Any:
-        settings = self.configure(self._users_own())
+        settings = self._settings()
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -95,8 +97,8 @@ class Driver:
         local.setVerifyChecksum(False)
         return session
 
-    def _users_own(self) -> dict[str, str]:
-        return spark_defaults(os.environ, spark_home())
+    def _settings(self) -> dict[str, str]:
+        return self.configure(spark_defaults(os.environ, spark_home()))
 
     def _why(self, error: Exception, began: int) -> str:
         """The line that matters: Spark's error if it got so far, else the last of its log."""

@@ -35,9 +35,13 @@ class SparkEngine:
     login: LakeFSLogin | None
     keep_success: bool = False
 
+    def bring(self) -> None:
+        """Fetch what this machine lacks for Spark. Raises RuntimeConfigError."""
+        self._assert_within_reach()
+        self.spark.bring()
+
     def warm_up(self) -> None:
-        if self.login is None:
-            self._assert_local()
+        self._assert_within_reach()
         self.spark.start()
 
     def open(
@@ -57,15 +61,15 @@ class SparkEngine:
         if self.login is not None:
             place = OnLakeFS(store, workspace, prefix, self.login, staging, self.keep_success)
         else:
-            self._assert_local()
+            self._assert_within_reach()
             lender = cast("Lender", store)
             place = OnFiles(store, lender, workspace, prefix, directory, staging, self.keep_success)
         session = self.spark.begin(directory.parent.name, place.hadoop)
         body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
         return OpenSparkWorkspace(self.spark, place, body, computing)
 
-    def _assert_local(self) -> None:
-        if not self.spark.sees_local_files:
+    def _assert_within_reach(self) -> None:
+        if self.login is None and not self.spark.sees_local_files:
             raise RuntimeConfigError(
                 "SPARK_MASTER or SPARK_REMOTE names a Spark on other machines, which can't see the "
                 "files of the embedded store",

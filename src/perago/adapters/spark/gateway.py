@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perago.adapters.spark.obedience import obediently
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,17 +41,19 @@ def launch(spark_home: Path, properties: Path, java_home: Path, log: Path) -> An
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announcement),
         }
         with log.open("ab") as said:
-            process = subprocess.Popen(
-                [
-                    f"{spark_home}/bin/spark-submit",
-                    "--properties-file",  # a command line can be read by everybody
-                    str(properties),
-                    "pyspark-shell",
-                ],
-                env=environment,
-                stdin=subprocess.PIPE,  # at the end of which it ends
-                stdout=said,
-                stderr=said,
+            process = obediently(
+                lambda: subprocess.Popen(
+                    [
+                        f"{spark_home}/bin/spark-submit",
+                        "--properties-file",  # a command line can be read by everybody
+                        str(properties),
+                        "pyspark-shell",
+                    ],
+                    env=environment,
+                    stdin=subprocess.PIPE,  # at the end of which it ends
+                    stdout=said,
+                    stderr=said,
+                )
             )
         while not announcement.exists():
             if process.poll() is not None:

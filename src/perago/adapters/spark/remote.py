@@ -40,6 +40,9 @@ class Remote:
 
     def start(self) -> None:
         """Nothing is kept between attempts: the server has it all ready."""
+        self.bring()
+
+    def bring(self) -> None:
         try:
             import pyspark.sql.connect.session  # noqa: F401 - whether it is there
         except ImportError as error:
@@ -50,10 +53,10 @@ class Remote:
 
     def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         del hadoop  # is the server's own business
+        self.bring()
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.readwriter import DataFrameWriter
 
-        self.start()
         adapt_writers(DataFrameWriter)
         try:
             session: Any = SparkSession.builder.remote(self.url).appName(name).create()
