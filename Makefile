@@ -40,7 +40,7 @@ quick: env ## Fast feedback: the tests that are not slow and need no server, no 
 
 # Once for a machine, a few minutes. Without a registry in reach only CI has to stop here.
 .PHONY: servers
-servers: env ## Get lakeFS and Conductor for the tests that need them
+servers: env ## Get lakeFS, Conductor and Spark's jars for the tests that need them
 	@$(BIN)/perago stack prepare --quiet || if [ "$$CI" = true ]; then exit 1; else \
 		printf '==> %s\n' 'No servers here: the tests that need one will be skipped'; fi
 
@@ -121,4 +121,4 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 .PHONY: clean
 clean: ## Remove everything these commands made, the private environment included
 	@rm -rf .venv .tools dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@find benchmarks scripts src tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find benchmarks examples scripts src tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

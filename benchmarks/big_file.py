@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring import MIB, Figure, Report, apart, at_most, say, settle
+from measuring import MIB, Figure, Report, apart, at_most, peak_mib, say, settle
 from shipped import Shipped
 
 from perago.testing.journal import RecordingJournal
@@ -89,12 +89,6 @@ def attempt(home: Path) -> dict[str, float]:
         "idle_mib": idle,
         "peak_mib": peak_mib(),
     }
-
-
-def peak_mib() -> float:
-    """Of this program: ru_maxrss would also count the parent this process was forked from."""
-    status = Path("/proc/self/status").read_text().split()
-    return int(status[status.index("VmHWM:") + 1]) / 1024
 
 
 if __name__ == "__main__":

@@ -27,10 +27,16 @@ _MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much to measure. ``quick`` proves that a benchmark works; its figures prove nothing."""
+    """How much to measure. ``quick`` proves that a benchmark works; its figures prove nothing.
+
+    ``rows`` is the size of tables, where there are any; what is made up for them is kept in
+    ``workdir``, if there is one.
+    """
 
     quick: bool = False
     rounds: int | None = None
+    rows: int | None = None
+    workdir: Path | None = None
 
     def pick(self, *, quick: int, full: int) -> int:
         return quick if self.quick else full
@@ -111,6 +117,12 @@ def median(values: list[float]) -> float:
 def spread_of(values: list[float]) -> str:
     """The median, with the least and the most."""
     return f"{median(values):.2f} s ({min(values):.2f}-{max(values):.2f})"
+
+
+def peak_mib(process: int | str = "self") -> float:
+    """Of that program: ru_maxrss would also count the parent this process was forked from."""
+    status = Path(f"/proc/{process}/status").read_text().split()
+    return int(status[status.index("VmHWM:") + 1]) / 1024
 
 
 def say(line: str) -> None:

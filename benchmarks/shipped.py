@@ -84,9 +84,9 @@ class Shipped:
             raise SystemExit(f"the measured attempt published nothing on {before}")
         return taken[0]
 
-    def deliver(self, changing: AnyTask, ref: str) -> Delivery:
+    def deliver(self, changing: AnyTask, ref: str, *, branch: str = BRANCH) -> Delivery:
         """An attempt that is due, on the commit ``ref``."""
-        where = WorkspaceRef(repository=self.repository, branch=BRANCH, ref_type="commit", ref=ref)
+        where = WorkspaceRef(repository=self.repository, branch=branch, ref_type="commit", ref=ref)
         self.queue.start(pipeline("bench", [changing]).plan(), where)
         (delivery,) = self.queue.poll([changing.name], worker_id="bench")
         return delivery

@@ -14,7 +14,6 @@ from perago import RetryPolicy, TaskControls, TaskFailed, WorkspaceSpec, pipelin
 from perago.adapters.lakefs.cache import ObjectCache
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.declare.loading import load_pipeline
-from perago.demo.songs import songs
 from perago.flow.lifecycle import run_attempt
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.run import RunStatus
@@ -171,7 +170,6 @@ def scribble(files):
 
 
 CHAINS = {
-    "the demo": (songs, {"songs.ingest": {"rows": 600, "songs": 12}}, {}),
     "counted lines": (
         counting_lines(),
         {},

@@ -265,7 +265,7 @@ row = st.tuples(
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(rows=st.lists(row, max_size=30), others=st.lists(value, max_size=6))
 def test_counts_are_those_of_a_plain_computation(spark, rows, others):
@@ -314,7 +314,7 @@ def fingerprint(frame):
 
 EVERYTHING = """
     select id, cast(id as string) s, cast(id as decimal(30, 5)) d, id / 3 f,
-      timestamp_micros(id) t, cast(id as binary) b, id % 2 = 0 o,
+      timestamp_micros(id) t, cast(cast(id as string) as binary) b, id % 2 = 0 o,
       array(id, null, id) a, map('k', id, 'l', null) m,
       named_struct('x', array(named_struct('y', id)), 'z', map(id, array(id))) n
     from range(50)
@@ -373,27 +373,28 @@ def test_a_table_that_cant_be_hashed_says_so(spark):
     assert sentence.startswith("require_table('t', fingerprint=True): column 'v' holds variants")
 
 
-@pytest.fixture
-def files(spark, tmp_path):
+@pytest.fixture(scope="module")
+def files(spark, tmp_path_factory):
     """A directory of tables in several states, read as the engine reads them."""
+    root = tmp_path_factory.mktemp("tables")
 
     def read(path, format):  # noqa: A002 - as Spark calls it
-        return spark.read.format(format or "parquet").load(str(tmp_path / path))
+        return spark.read.format(format or "parquet").load(str(root / path))
 
-    spark.range(100).coalesce(1).write.parquet(str(tmp_path / "good"))
-    (tmp_path / "empty").mkdir()
-    (good,) = (tmp_path / "good").glob("*.parquet")
+    spark.range(100).coalesce(1).write.parquet(str(root / "good"))
+    (root / "empty").mkdir()
+    (good,) = (root / "good").glob("*.parquet")
     whole = good.read_bytes()
     for name, content in {
         "noise": b"this is no parquet",
         "short": whole[: len(whole) // 2],
         "holed": whole[:10] + bytes(50) + whole[60:],
     }.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "part-0.parquet").write_bytes(content)
-    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "changed"))
+        (root / name).mkdir()
+        (root / name / "part-0.parquet").write_bytes(content)
+    spark.range(3).coalesce(1).write.parquet(str(root / "changed"))
     spark.range(3).select(sf.col("id").cast("string")).coalesce(1).write.mode("append").parquet(
-        str(tmp_path / "changed")
+        str(root / "changed")
     )
     return read
 

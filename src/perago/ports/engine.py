@@ -88,6 +88,13 @@ class OpenWorkspace(Protocol):
 
 
 class Engine(Protocol):
+    def load(self) -> None:
+        """Import what it needs. In the main thread: a package may not stand two importing it.
+
+        Raises RuntimeConfigError if it isn't installed.
+        """
+        ...
+
     def warm_up(self) -> None:
         """Get ready what opening a workspace would otherwise have to wait for, from any thread.
 

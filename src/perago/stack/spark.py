@@ -13,7 +13,14 @@ from perago.errors import RuntimeConfigError
 from perago.machine.spark_home import VERSION
 from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, begin, launch, port_for, read_record, stop
-from perago.stack.spark_program import DEAF_TO, SCRATCH, is_prepared, prepare, spark_program
+from perago.stack.spark_program import (
+    DEAF_TO,
+    PATIENCE_SECONDS,
+    SCRATCH,
+    is_prepared,
+    prepare,
+    spark_program,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +88,7 @@ def _daemon(
         files={_PROPERTIES: "".join(f"{key} {value}\n" for key, value in properties.items())},
         settings={},
         deaf_to=DEAF_TO,
+        patience_seconds=PATIENCE_SECONDS,
         environment={**program.environment(directory), **_DAEMON},
     )
 

@@ -12,7 +12,14 @@ from perago.machine.spark_home import VERSION
 from perago.stack import lakefs
 from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, read_record
-from perago.stack.spark_program import DEAF_TO, SCRATCH, is_prepared, prepare, spark_program
+from perago.stack.spark_program import (
+    DEAF_TO,
+    PATIENCE_SECONDS,
+    SCRATCH,
+    is_prepared,
+    prepare,
+    spark_program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
 
 _PROPERTIES = "spark.properties"
 _MEMORY = "1g"
-_PATIENCE_SECONDS = 180.0
 
 
 def connect_server(
@@ -59,7 +65,7 @@ def connect_server(
         files={_PROPERTIES: as_properties(configured)},
         settings={},
         deaf_to=DEAF_TO,
-        patience_seconds=_PATIENCE_SECONDS,
+        patience_seconds=PATIENCE_SECONDS,
         environment={**program.environment(directory), "PYSPARK_PYTHON": sys.executable},
     )
 

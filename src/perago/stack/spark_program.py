@@ -22,6 +22,7 @@ DEAF_TO = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_HOME", *OPTION_VARIAB
 """The user's own Spark is another one."""
 
 SCRATCH = "tmp"
+PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)

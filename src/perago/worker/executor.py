@@ -176,6 +176,7 @@ class Executor:
         beside = tasks_of(load_module(task.module))
         if task.engine != SPARK and any(each.engine == SPARK for each in beside):
             self._is_ready_for_spark = True
+            self._runtime.engines[SPARK].load()
             threading.Thread(target=self._start_spark, daemon=True, name="spark-start").start()
 
     def _start_spark(self) -> None:

@@ -22,6 +22,7 @@ STEPS = (
     "stage.branch",
     "stage.upload",
     "stage.commit",
+    "checks",
     "fence2",
     "publish",
     "report",

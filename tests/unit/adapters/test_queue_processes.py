@@ -19,7 +19,7 @@ from perago.model.attempt import TaskStatus
 from perago.model.run import RunPlan, RunStatus
 from perago.testing.conformance.orchestrator_bench import completed, step, workspace
 
-FIRST, SECOND = step("first"), step("second")
+FIRST, SECOND = (step(name, response_seconds=600) for name in ("first", "second"))
 PLAN = RunPlan("chain", "chains:chain", (FIRST, SECOND))
 
 PRELUDE = """

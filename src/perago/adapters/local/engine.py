@@ -39,6 +39,8 @@ _HASHING_THREADS = 4
 class LocalEngine:
     """Implements :class:`perago.ports.engine.Engine` for bodies that take a ``Path``."""
 
+    def load(self) -> None: ...
+
     def warm_up(self) -> None: ...
 
     def open(

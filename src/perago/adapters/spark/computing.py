@@ -20,6 +20,10 @@ class Spark(Protocol):
         """Whether all of it runs on this machine."""
         ...
 
+    def load(self) -> None:
+        """Import PySpark. Raises RuntimeConfigError if it isn't installed."""
+        ...
+
     def bring(self) -> None:
         """Fetch what this machine lacks for it, once and for all.
 

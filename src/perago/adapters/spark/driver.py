@@ -56,6 +56,10 @@ class Driver:
         return is_local(self._settings()["spark.master"])
 
     # --- the driver -------------------------------------------------------------------------------
+    def load(self) -> None:
+        spark_home()  # says what is wrong with it
+        import pyspark.sql  # noqa: F401 - that it is loaded is all
+
     def bring(self) -> None:
         self.environment.bring(self._settings())
 

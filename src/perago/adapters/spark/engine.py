@@ -40,6 +40,9 @@ class SparkEngine:
         self._assert_within_reach()
         self.spark.bring()
 
+    def load(self) -> None:
+        self.spark.load()
+
     def warm_up(self) -> None:
         self._assert_within_reach()
         self.spark.start()

@@ -40,9 +40,12 @@ class Remote:
 
     def start(self) -> None:
         """Nothing is kept between attempts: the server has it all ready."""
-        self.bring()
+        self.load()
 
     def bring(self) -> None:
+        self.load()
+
+    def load(self) -> None:
         try:
             import pyspark.sql.connect.session  # noqa: F401 - whether it is there
         except ImportError as error:
@@ -53,7 +56,7 @@ class Remote:
 
     def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         del hadoop  # is the server's own business
-        self.bring()
+        self.load()
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.readwriter import DataFrameWriter
 

@@ -1,0 +1,169 @@
+"""The songs' ``clean`` as an attempt, against the same PySpark code by hand."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import spark_by_hand
+from lakefs_rig import lake
+from measuring import Figure, Report, apart, at_most, interleaved, median, spread_of, stopwatch
+from shipped import Shipped
+from spark_rig import PREFIX, events, input_ref, patient, rows_of, sparked
+
+from perago.adapters.spark.s3a import uri_of
+from perago.demo.songs.tasks import clean
+
+if TYPE_CHECKING:
+    from measuring import Samples, Scale
+    from spark_rig import Attempted, Sparked
+
+TIMES_BY_HAND = 1.10
+ROUNDS = 3
+
+
+def measure_files(scratch: Path, scale: Scale) -> Report:
+    tree = events(scale, scratch, rows_of(scale))
+    shipped = Shipped(scratch / "home")
+    shipped.fill(tree)
+    with sparked(shipped) as here:
+        race = Race(here, Files(tree, scratch))
+        return race.report("spark_embedded", "embedded, against plain files", scale)
+
+
+def measure_lakefs(scratch: Path, scale: Scale) -> Report:
+    tree = events(scale, scratch, rows_of(scale))
+    with lake(scratch) as server, sparked(server.shipped("clean", tree)) as here:
+        race = Race(here, Branches(here.shipped))
+        return race.report("spark_lakefs", "on lakeFS, against a branch by s3a", scale)
+
+
+class Place(Protocol):
+    """Where the work by hand is done."""
+
+    def uri(self, path: str) -> str: ...
+
+    def begin(self) -> None:
+        """Have a new place for what is written."""
+
+    def output(self, path: str) -> str: ...
+
+    def end(self) -> None: ...
+
+
+class Files:
+    def __init__(self, tree: Path, scratch: Path) -> None:
+        self._tree = tree
+        self._scratch = scratch
+        self._outputs = Path()
+
+    def begin(self) -> None:
+        self._outputs = apart(self._scratch)
+        self._outputs.mkdir()
+
+    def uri(self, path: str) -> str:
+        return (self._tree / PREFIX / path).as_uri()
+
+    def output(self, path: str) -> str:
+        return (self._outputs / path).as_uri()
+
+    def end(self) -> None:
+        shutil.rmtree(self._outputs)
+
+
+class Branches:
+    """A branch for each round, at the commit that the attempts begin at."""
+
+    def __init__(self, shipped: Shipped) -> None:
+        self._shipped = shipped
+        self._branch = ""
+
+    def begin(self) -> None:
+        self._branch = f"by-hand-{secrets.token_hex(4)}"
+        store, repository = self._shipped.store, self._shipped.repository
+        store.create_branch(repository, self._branch, input_ref(self._shipped))
+
+    def uri(self, path: str) -> str:
+        return uri_of(self._shipped.repository, self._branch, f"{PREFIX}/{path}")
+
+    output = uri
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    working: float
+    checking: float
+
+
+class Race:
+    """Both sides of it, in one driver."""
+
+    def __init__(self, here: Sparked, place: Place) -> None:
+        self.here = here
+        self.place = place
+        self.ref = input_ref(here.shipped)
+        self.clean = patient(clean)
+        self.ours: list[Attempted] = []
+        self.theirs: list[ByHand] = []
+
+    def perago(self) -> float:
+        self.ours.append(self.here.attempt(self.clean, self.ref))
+        return self.ours[-1].seconds
+
+    def by_hand(self) -> float:
+        self.place.begin()
+        with self.here.by_hand() as spark:
+            with stopwatch() as working:
+                target = self.place.output("events")
+                counts = spark_by_hand.clean(spark, self.place.uri("raw"), target)
+            with stopwatch() as checking:
+                kept = spark.read.parquet(f"{target}/fate=kept")
+                rows = spark_by_hand.check(kept, spark.read.json(self.place.uri("catalogue")))
+        self.place.end()
+        if counts != self.ours[-1].result or rows != counts["kept"]:
+            raise SystemExit(f"perago found {self.ours[-1].result}, by hand it was {counts}")
+        self.theirs.append(ByHand(working[0], checking[0]))
+        return working[0] + checking[0]
+
+    def report(self, name: str, where: str, scale: Scale) -> Report:
+        rounds = scale.rounds_or(ROUNDS)
+        samples = interleaved({"perago": self.perago, "by hand": self.by_hand}, rounds=rounds)
+        ours, theirs = self.ours[-rounds:], self.theirs[-rounds:]
+        samples |= {
+            "perago, unchecked": [each.unchecked for each in ours],
+            "perago, outside": [each.outside for each in ours],
+            "by hand, unchecked": [each.working for each in theirs],
+        }
+        return Report(
+            name=name,
+            question=f"clean on {rows_of(scale):,} events, {where}",
+            basis=f"medians of {rounds} interleaved rounds, with the least and the most",
+            figures=figures(samples, ours[-1]),
+            samples=samples,
+        )
+
+
+def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
+    def times(what: str, ours: str, theirs: str) -> Figure:
+        return at_most(
+            what,
+            f"{spread_of(samples[ours])}, by hand {spread_of(samples[theirs])}",
+            median(samples[ours]) / median(samples[theirs]),
+            TIMES_BY_HAND,
+            "x",
+        )
+
+    outside = samples["perago, outside"]
+    return (
+        times("the attempt without its checks: times by hand", *(_UNCHECKED)),
+        times("with its checks: times by hand with the same checks", "perago", "by hand"),
+        Figure("outside of body and checks", f"{spread_of(outside)}: {last.told}", median(outside)),
+    )
+
+
+_UNCHECKED = ("perago, unchecked", "by hand, unchecked")

@@ -1,0 +1,142 @@
+"""Spark tasks in this process, on either kind of store, with one driver for all of them."""
+
+import contextlib
+import io
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.parquet as pq
+from lakefs_bench import LakeFSBench
+from pydantic import BaseModel
+
+from perago import RetryPolicy, SparkWorkspace, TaskControls, WorkspaceSpec, task
+from perago.settings import Settings
+from perago.testing import Bench, RecordingJournal
+from perago.wiring import Engines
+
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "768m",
+    "spark.sql.parquet.compression.codec": "uncompressed",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""What keeps Spark quick on tiny data."""
+
+
+class Nothing(BaseModel):
+    pass
+
+
+class Answer(BaseModel):
+    value: Any = None
+
+
+def spark_task(body, *, retries=3, **spec):
+    """A task around a body that takes the workspace alone; what it returns is in the result."""
+
+    @task(
+        name=f"spark.{body.__name__}",
+        owner_email="d@example.com",
+        workspace=WorkspaceSpec(**spec),
+        controls=TaskControls(retry=RetryPolicy(count=retries, delay_seconds=0)),
+    )
+    def work(ws: SparkWorkspace, params: Nothing) -> Answer:
+        del params
+        return Answer(value=body(ws))
+
+    return work
+
+
+def settings_for(home, server=None, *, conf=None, **given):
+    """Settings of a Spark here, for lakeFS where a server is given, else for the embedded store."""
+    on_lakefs = {"store": "lakefs", **server.settings} if server else {"store": "embedded"}
+    given = {"spark_master": "local[2]", **given}
+    return Settings(
+        _env_file=None, home=home, spark_conf=SMALL | (conf or {}), **on_lakefs, **given
+    )
+
+
+@contextlib.contextmanager
+def engines_for(settings):
+    """The engines by these settings; their Spark is started when it is needed, and ended."""
+    engines = Engines(settings)
+    try:
+        yield engines
+    finally:
+        engines["spark"].spark.stop()
+
+
+class SparkPlace:
+    """A new repository in a store, and attempts on it, run right here."""
+
+    def __init__(self, directory, engines, server=None):
+        self.is_lakefs = server is not None
+        self.bench = (
+            LakeFSBench(directory, server, fenced=True) if self.is_lakefs else Bench(directory)
+        )
+        self.engines = engines
+        self.journal = RecordingJournal()
+
+    def close(self):
+        self.bench.close()
+
+    # --- attempts ---------------------------------------------------------------------------------
+    def run(self, body, **spec):
+        """One attempt at a task with this body, from the branch's head; how it ended."""
+        work = spark_task(body, **spec)
+        self.bench.start(work)
+        return self.attempt(work)
+
+    def attempt(self, work, **runtime):
+        self.journal = RecordingJournal()
+        return self.bench.attempt(
+            work, replace(self.bench.runtime(journal=self.journal, **runtime), engines=self.engines)
+        )
+
+    def answer(self, body, **spec):
+        """What a body returned whose task completed."""
+        outcome = self.run(body, **spec)
+        assert outcome.report.completed, f"{outcome.report.reason}\n{self.trace}"
+        return outcome.report.output["result"]["value"]
+
+    def failure(self, body, **spec):
+        """Why a task failed; it has left the branch as it was, and nothing of its own."""
+        before = self.bench.head
+        outcome = self.run(body, **spec)
+        assert not outcome.report.completed, outcome
+        assert self.bench.head == before
+        self.assert_nothing_left()
+        return outcome.report.reason
+
+    @property
+    def trace(self):
+        return "\n".join(self.journal.tracebacks)
+
+    # --- what has come of it ----------------------------------------------------------------------
+    @property
+    def staging_branches(self):
+        return self.bench.staging_branches()
+
+    def files(self, below=""):
+        """Every object on the branch, by its key."""
+        return {key: data for key, data in self.bench.read().items() if key.startswith(below)}
+
+    def keys(self, below=""):
+        return sorted(self.files(below))
+
+    def rows(self, table):
+        """A Parquet table's rows, read by another program than Spark; partitions as columns."""
+        found = []
+        for key, data in self.files(f"{table}/").items():
+            folders = key.removeprefix(f"{table}/").split("/")[:-1]
+            partition = dict(folder.split("=") for folder in folders)
+            rows = pq.read_table(io.BytesIO(data)).to_pylist()
+            found += [row | partition for row in rows]
+        return sorted(found, key=lambda row: sorted((name, str(row[name])) for name in row))
+
+    def assert_nothing_left(self):
+        """No private branch, no private directory, nothing uncommitted."""
+        assert self.staging_branches == []
+        attempts = self.bench.attempts
+        assert not attempts.exists() or list(attempts.iterdir()) == []
+        assert self.bench.store.uncommitted(self.bench.repository, self.bench.branch) == []
