@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from big_file import APPENDED, NAME, append, peak_mib, write_file
+from big_file import APPENDED, NAME, append, write_file
 from lakefs_rig import PEER_BRANCH, lake
 from measuring import (
     MIB,
@@ -20,6 +20,7 @@ from measuring import (
     at_most,
     interleaved,
     median,
+    peak_mib,
     say,
     spread_of,
     stopwatch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from perago.errors import RuntimeConfigError
 
@@ -25,6 +26,7 @@ SPARK_CONF_PREFIX = "PERAGO_SPARK_CONF_"
 """What the variables begin with that set one of Spark's settings each."""
 
 _NAME_LENGTH = 12
+_SECRET_NAME = re.compile(r"(?i)secret|password|token|access[.]?key")
 
 
 class Settings(BaseSettings):
@@ -275,6 +277,11 @@ def load_settings(**given: object) -> Settings:
             if not settings.model_fields_set.isdisjoint(fields):
                 own = {name: getattr(settings, name) for name in fields}
                 ours = ours.model_copy(update=own)
+    except SettingsError as error:  # PERAGO_SPARK_CONF, the one that is JSON
+        raise RuntimeConfigError(
+            f"PERAGO_SPARK_CONF is not JSON: {error.__cause__ or error}",
+            fix='write it as {"spark.sql.shuffle.partitions": "8"}, or use a variable for each',
+        ) from None
     except ValidationError as error:
         problems = "; ".join(
             f"{_spelled(str(e['loc'][0]), e['input'])}: {e['msg']}" for e in error.errors()
@@ -301,6 +308,11 @@ def single_spark_settings(environment: Mapping[str, str | None]) -> dict[str, st
         for variable, value in environment.items()
         if (name := variable.removeprefix(SPARK_CONF_PREFIX)) != variable and name and value
     }
+
+
+def is_secret(spark_setting: str) -> bool:
+    """Whether a setting of Spark's may hold a secret, by its name: as Spark itself judges."""
+    return bool(_SECRET_NAME.search(spark_setting))
 
 
 def plain_endpoint(url: str) -> str:

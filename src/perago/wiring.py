@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 
+SPARK_SCRATCH = "spark-*"
+"""Names what is kept for a while for the Spark of a process, below the attempts."""
+
+
 def open_store(settings: Settings) -> EmbeddedStore | LakeFSStore:
     """The store that workspaces live in, by the setting ``store``."""
     return open_lakefs(settings) if settings.store == "lakefs" else open_embedded(settings)
@@ -228,7 +232,7 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
 
 def spark_scratch(settings: Settings, process: int) -> Path:
     """Where the Spark of that process keeps what it needs for a while."""
-    return settings.attempts / f"spark-{process}"
+    return settings.attempts / SPARK_SCRATCH.replace("*", str(process))
 
 
 class Engines(dict[str, "Engine"]):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from lakefs_bench import LakeFSBench
 from pydantic import BaseModel
+from pyspark.sql import SparkSession
 
 from perago import RetryPolicy, SparkWorkspace, TaskControls, WorkspaceSpec, task
 from perago.settings import Settings
@@ -58,12 +59,50 @@ def settings_for(home, server=None, *, conf=None, **given):
 
 @contextlib.contextmanager
 def engines_for(settings):
-    """The engines by these settings; their Spark is started when it is needed, and ended."""
+    """The engines by these settings; their Spark is started when it is needed, and ended.
+
+    There is one in a process: what another test left running is ended first.
+    """
+    if (running := SparkSession.getActiveSession()) is not None:
+        running.stop()
     engines = Engines(settings)
     try:
         yield engines
     finally:
         engines["spark"].spark.stop()
+
+
+class HadoopFiles:
+    """Single files as Spark itself reaches them, for bodies that do what no writer does."""
+
+    def __init__(self, spark):
+        self._configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - no public way
+        self._path = spark._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001 - no public way
+
+    def write(self, uri, text="?"):
+        """In place, if there is one of that name."""
+        files, path = self._at(uri)
+        stream = files.create(path, *[True])
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def make_folder(self, uri):
+        files, path = self._at(uri)
+        files.mkdirs(path)
+
+    def remove(self, uri):
+        files, path = self._at(uri)
+        files.delete(path, *[True])
+
+    def set(self, key, value):
+        self._configuration.set(key, value)
+
+    def get(self, key):
+        return self._configuration.get(key)
+
+    def _at(self, uri):
+        path = self._path(uri)
+        return path.getFileSystem(self._configuration), path
 
 
 class SparkPlace:
@@ -121,7 +160,7 @@ class SparkPlace:
         """Every object on the branch, by its key."""
         return {key: data for key, data in self.bench.read().items() if key.startswith(below)}
 
-    def keys(self, below=""):
+    def objects(self, below=""):
         return sorted(self.files(below))
 
     def rows(self, table):

@@ -10,6 +10,7 @@ import click
 from perago.cli.options import common_with, naming_this_place
 from perago.cli.phrasing import count
 from perago.errors import RuntimeConfigError
+from perago.settings import is_secret
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,13 +37,15 @@ def command(
     speaker: Speaker,
     settings: Settings,
 ) -> int:
-    """Look at Python, disks, locks, store, queue and settings. Exit code 1 if anything fails.
+    """Look at Python, disks, locks, store, queue, Spark and settings. Exit code 1 if any fails.
 
     With --on lakefs also at the way there, the clock and the key; and with --repository at the
     branch, the permissions and the fence. What a worker does is tried on two hidden branches, which
     are removed again. With --on conductor also at the way there, at tasks that wait while no worker
     asks for them, and at branches that several workflows write; and with MODULES at whether those
     are registered as they are declared, have workers, and leases that cover their publish budget.
+    A Spark Connect server (SPARK_REMOTE) is asked for its committer, and with --repository whether
+    it can read that.
 
     \b
     JSON: {"ok": bool, "checks": [{name, verdict: "ok" | "warn" | "fail", detail, fix}],
@@ -71,6 +74,9 @@ def command(
             f"{targets[0]}: where no Conductor is, there is nothing to compare it with",
             fix=f"leave it out, say `--on conductor`, or `perago check {targets[0]}`",
         )
+    from perago.cli.spark_diagnosis import diagnose_spark
+
+    findings += diagnose_spark(settings, repository)
     findings = [replace(f, fix=naming_this_place(f.fix)) if f.fix else f for f in findings]
     in_force = settings_in_force(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
@@ -104,7 +110,8 @@ def settings_in_force(settings: Settings) -> list[dict[str, str]]:
             # A source lists a setting by its variable where that has a name of its own.
             said = {place: found.get(variable, found.get(name)) for place, found in sources.items()}
             source = next(
-                (place for place, text in said.items() if text == _plain(value)), "command line"
+                (place for place, text in said.items() if text == _plain(value)),
+                "environment" if name == "spark_conf" else "command line",
             )
         listed.append({"name": variable, "value": _shown(value), "source": source})
     return listed
@@ -118,6 +125,8 @@ def _plain(value: object) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):  # Spark's settings, by keys of Spark's own
+        return ", ".join(f"{k}={'**********' if is_secret(k) else v}" for k, v in value.items())
     return "" if value is None else str(value)
 
 

@@ -61,6 +61,7 @@ def command(
     from perago.cli.modules import resolve_targets
     from perago.cli.service_lines import Counted, JsonAttempts, PlainAttempts
     from perago.worker.endpoint import serving
+    from perago.worker.lineage.wishes import lineage
     from perago.worker.service import Service, Slots
     from perago.worker.watcher import Watchers
 
@@ -69,12 +70,15 @@ def command(
         settings = settings.model_copy(update={"store": "embedded"})
     lines = PlainAttempts() if is_terminal(sys.stderr) and not speaker.as_json else JsonAttempts()
     counted = Counted()
-    with serving(listen or settings.listen) as (telemetry, show_state_of):
+    with (
+        serving(listen or settings.listen) as (telemetry, show_state_of),
+        lineage(settings) as also_watching,
+    ):
         service = Service(
             settings,
             targets,
             Slots(jobs or 1, without_spark=jobs or min(_MOST_BY_DEFAULT, os.cpu_count() or 1)),
-            Watchers(lines, counted, *telemetry),
+            Watchers(lines, counted, *telemetry, *also_watching),
             lambda definitions: _troubles(settings, definitions),
         )
         show_state_of(service)

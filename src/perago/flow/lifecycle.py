@@ -150,6 +150,7 @@ class _Attempt:
 
         with steps.step("directory", then="directory.created") as note:
             note(repository=workspace.repository, branch=workspace.branch, ref=workspace.ref)
+            note(prefix=spec.prefix)
             self._await_store(workspace)
             if not spec.read_only:
                 self._look_for_other_writers(workspace)

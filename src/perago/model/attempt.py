@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,11 @@ class TaskStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One delivery of one task, identified the way the orchestrator identifies it."""
+    """One delivery of one task, identified the way the orchestrator identifies it.
+
+    ``workflow_name`` is what its workflow is called, which identifies nothing; it is only known of
+    attempts that were just delivered.
+    """
 
     workflow_instance_id: str
     reference_task_name: str
@@ -44,6 +48,7 @@ class Attempt:
     task_id: str
     retry_count: int
     task_name: str
+    workflow_name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

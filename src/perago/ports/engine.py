@@ -102,6 +102,10 @@ class Engine(Protocol):
         """
         ...
 
+    def stop(self) -> None:
+        """Stop what goes on elsewhere on behalf of this process, from any thread. Never raises."""
+        ...
+
     def open(
         self,
         store: Store,

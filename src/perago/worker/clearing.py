@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import PeragoError, StoreError
 from perago.flow.recover import collect, leftovers
+from perago.wiring import SPARK_SCRATCH
 from perago.worker.record import SPOOLS
 
 if TYPE_CHECKING:
@@ -35,6 +37,25 @@ def clear_leftovers(store: Store, attempts: Path) -> None:
     for leftover in leftovers(attempts):
         with suppress(StoreError):
             collect(store, leftover)
+    clear_scratch(attempts)
+
+
+def clear_scratch(attempts: Path) -> None:
+    """Remove what the Sparks of dead processes kept for a while."""
+    for scratch in attempts.glob(SPARK_SCRATCH):
+        process = scratch.name.rpartition("-")[2]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 class Janitor:
@@ -69,6 +90,7 @@ class Janitor:
 
     def _clear(self, *, settled_only: bool) -> None:
         now = time.monotonic()
+        clear_scratch(self._attempts)
         found = list(leftovers(self._attempts))
         self._found_at = {left.path: self._found_at.get(left.path, now) for left in found}
         for leftover in found:

@@ -298,6 +298,20 @@ def _tasks_of(target: str) -> list[AnyTask]:
     return [find_task(task.module, task.name) for task in found]
 
 
+def _leave_no_jobs(runtime: Runtime) -> None:
+    """When told to end, have a Spark on another machine end its jobs first: it wouldn't notice."""
+
+    def leave() -> None:
+        runtime.engines[SPARK].stop()
+        os._exit(128 + signal.SIGTERM)
+
+    def begin_leaving(*_signal: object) -> None:
+        # Not right here: this thread may be in the midst of talking to it.
+        threading.Thread(target=leave, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, begin_leaving)
+
+
 def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
@@ -314,6 +328,8 @@ def main() -> None:
             build_runtime(employment.settings, drivers=employment.executors, tell=_tell),
             store_patience_seconds=patience,
         )
+        if employment.settings.spark_remote is not None:
+            _leave_no_jobs(runtime)
         if any(task.uses_workspace for task in tasks):
             warm_up(employment.settings)
         if any(task.uses_spark for task in tasks):

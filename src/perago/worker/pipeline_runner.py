@@ -13,10 +13,12 @@ from perago.wiring import open_queue, open_store, system_clock
 from perago.worker.clearing import RUNNER_LOCK, clear_leftovers
 from perago.worker.desk import InlineDesk
 from perago.worker.interruption import Interruption
+from perago.worker.lineage.wishes import lineage
 from perago.worker.messages import Employment
 from perago.worker.ownership import is_owned, owned
 from perago.worker.slot import Slot
 from perago.worker.supervisor import Place, Served, Supervisor
+from perago.worker.watcher import Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +47,10 @@ def run_pipeline(
         closing(open_queue(settings, only_run=run_id)) as queue,
         closing(open_store(settings)) as store,
         held_by_us(settings, run_id),
+        lineage(settings) as also_watching,
         Interruption().watched() as interruption,
     ):
+        watcher = Watchers(watcher, *also_watching)
         if resume:
             queue.resume(run_id)
         clock = system_clock()

@@ -121,6 +121,7 @@ class Slot:
     def assign(self, work: Work) -> None:
         self.work = work
         self._watcher.attempt_started(work.attempt)
+        self._watcher.execution_began(work.assignment.execution)
         if self._executor is not None:
             self._executor.assign(work.assignment)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.errors import PeragoError
-    from perago.model.attempt import Attempt
+    from perago.model.attempt import Attempt, Execution
     from perago.model.outcome import Headway
 
 LOST = "LOST"
@@ -21,6 +21,10 @@ class Watcher(Protocol):
     """Called from the supervisor's own thread; must neither block it nor raise."""
 
     def attempt_started(self, attempt: Attempt) -> None: ...
+
+    def execution_began(self, execution: Execution) -> None:
+        """After the start of its attempt, and before anything else about that."""
+        ...
 
     def step_started(self, attempt: Attempt, step: str) -> None: ...
 
@@ -69,6 +73,8 @@ def outcome(status: str) -> tuple[str, bool]:
 class NobodyWatching:
     def attempt_started(self, attempt: Attempt) -> None: ...
 
+    def execution_began(self, execution: Execution) -> None: ...
+
     def step_started(self, attempt: Attempt, step: str) -> None: ...
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
@@ -99,6 +105,10 @@ class Watchers:
     def attempt_started(self, attempt: Attempt) -> None:
         for each in self._watchers:
             each.attempt_started(attempt)
+
+    def execution_began(self, execution: Execution) -> None:
+        for each in self._watchers:
+            each.execution_began(execution)
 
     def step_started(self, attempt: Attempt, step: str) -> None:
         for each in self._watchers:

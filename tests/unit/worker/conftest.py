@@ -66,6 +66,7 @@ def attempt_under(bench, tmp_path):
             journal = ExecutorJournal(execution, record, outbox, Whereabouts.new())
             runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
             watcher.attempt_started(attempt)
+            watcher.execution_began(execution)
             outcome = run_attempt(delivery, write, runtime, execution=execution)
             outbox.send()
             while ours.poll():

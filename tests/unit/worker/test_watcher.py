@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from perago.errors import OrchestratorUnavailableError
-from perago.model.attempt import Attempt
+from perago.model.attempt import Attempt, Execution
 from perago.model.outcome import Transfer
 from perago.worker.watcher import NobodyWatching, Watcher, Watchers, outcome
 
@@ -13,6 +13,7 @@ ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
 ERROR = OrchestratorUnavailableError("not now")
 NEWS = {
     "attempt_started": (ATTEMPT,),
+    "execution_began": (Execution(ATTEMPT, "0" * 32),),
     "step_started": (ATTEMPT, "body"),
     "step_ended": (ATTEMPT, {"step": "body"}),
     "progressed": (ATTEMPT, "fetch", Transfer(1, 2, 3, 4)),

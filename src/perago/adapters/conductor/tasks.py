@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.conductor.answers import encoded
@@ -53,7 +54,9 @@ def delivery_of(raw: object, worker_id: str) -> Delivery:
     """A task as a poll hands it out."""
     task = document(raw, _TASK)
     return Delivery(
-        attempt=attempt_of(task),
+        attempt=replace(
+            attempt_of(task), workflow_name=optional(task, "workflowType", str, _TASK) or ""
+        ),
         input=optional(task, "inputData", dict, _TASK) or {},
         worker_id=worker_id,
         response_seconds=float(required(task, "responseTimeoutSeconds", int, _TASK)),

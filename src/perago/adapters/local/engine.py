@@ -43,6 +43,8 @@ class LocalEngine:
 
     def warm_up(self) -> None: ...
 
+    def stop(self) -> None: ...
+
     def open(
         self,
         store: Store,

@@ -69,8 +69,8 @@ def driver_configuration(
     where = master or chosen.get("spark.master") or "local[*]"
     return {
         "spark.app.name": "perago",
-        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        "spark.sql.warehouse.dir": f"file://{scratch}/warehouse",
+        "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={scratch}"',
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": str(keep_success).lower(),
         **QUIET,
         **(COMMITTER if on_lakefs else {}),

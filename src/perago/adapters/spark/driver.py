@@ -50,6 +50,7 @@ class Driver:
     _base: Any = field(default=None, init=False)
     _session: Any = field(default=None, init=False)
     _pristine: Any = field(default=None, init=False)
+    _gateway: Any = field(default=None, init=False)
 
     @property
     def sees_local_files(self) -> bool:
@@ -65,15 +66,23 @@ class Driver:
 
     def start(self) -> None:
         with self._lock:
-            if self._base is None or self._base._jsc.sc().isStopped():  # noqa: SLF001 - no other way
+            if not self._is_up():
                 self._base = self._started()
+
+    def _is_up(self) -> bool:
+        if self._base is None:
+            return False
+        try:
+            return not self._base._jsc.sc().isStopped()  # noqa: SLF001 - no other way
+        except Exception:  # noqa: BLE001 - py4j's, from a JVM that is gone
+            return False
 
     def _started(self) -> Any:
         settings = self._settings()
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
-        _assert_reachable(settings["spark.master"])
+        assert_reachable(settings["spark.master"])
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         needed = self.environment.bring(settings)
@@ -81,9 +90,11 @@ class Driver:
         _write_privately(properties, as_properties(needed.settings))
         began = self.log.stat().st_size if self.log.exists() else 0
         try:
+            self._drop_other_gateway()
             if SparkContext._gateway is None:  # noqa: SLF001 - as PySpark itself asks
                 gateway = launch(spark_home(), properties, needed.java_home, self.log)
                 SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
+                self._gateway = gateway
             context = SparkContext.getOrCreate()
         except Exception as error:
             raise RuntimeConfigError(
@@ -103,6 +114,19 @@ class Driver:
 
     def _settings(self) -> dict[str, str]:
         return self.configure(spark_defaults(os.environ, spark_home()))
+
+    def _drop_other_gateway(self) -> None:
+        """Forget a JVM that is gone, and end one that was started with other settings than ours."""
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway  # noqa: SLF001 - as in start
+        if gateway is None or (gateway is self._gateway and gateway.proc.poll() is None):
+            return
+        with suppress(Exception):
+            gateway.shutdown()
+            end(gateway.proc)
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001 - it was that JVM's
 
     def _why(self, error: Exception, began: int) -> str:
         """The line that matters: Spark's error if it got so far, else the last of its log."""
@@ -213,7 +237,7 @@ def _write_privately(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _assert_reachable(master: str) -> None:
+def assert_reachable(master: str) -> None:
     """Raises RuntimeConfigError at once where Spark would try for a minute."""
     if not master.startswith("spark://"):
         return

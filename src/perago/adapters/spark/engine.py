@@ -37,15 +37,18 @@ class SparkEngine:
 
     def bring(self) -> None:
         """Fetch what this machine lacks for Spark. Raises RuntimeConfigError."""
-        self._assert_within_reach()
+        self.assert_within_reach()
         self.spark.bring()
 
     def load(self) -> None:
         self.spark.load()
 
     def warm_up(self) -> None:
-        self._assert_within_reach()
+        self.assert_within_reach()
         self.spark.start()
+
+    def stop(self) -> None:
+        self.spark.stop()
 
     def open(
         self,
@@ -64,14 +67,18 @@ class SparkEngine:
         if self.login is not None:
             place = OnLakeFS(store, workspace, prefix, self.login, staging, self.keep_success)
         else:
-            self._assert_within_reach()
+            self.assert_within_reach()
             lender = cast("Lender", store)
-            place = OnFiles(store, lender, workspace, prefix, directory, staging, self.keep_success)
+            place = on_files = OnFiles(
+                store, lender, workspace, prefix, directory, staging, self.keep_success
+            )
+            on_files.assert_safe()
         session = self.spark.begin(directory.parent.name, place.hadoop)
         body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
         return OpenSparkWorkspace(self.spark, place, body, computing)
 
-    def _assert_within_reach(self) -> None:
+    def assert_within_reach(self) -> None:
+        """Raises RuntimeConfigError where Spark couldn't see the workspaces' files."""
         if self.login is None and not self.spark.sees_local_files:
             raise RuntimeConfigError(
                 "SPARK_MASTER or SPARK_REMOTE names a Spark on other machines, which can't see the "

@@ -65,7 +65,7 @@ class OnFiles:
     _outputs: set[str] = field(default_factory=set, init=False)
     _lent: dict[str, _Lent] = field(default_factory=dict, init=False)
     _written: dict[str, os.stat_result] = field(default_factory=dict, init=False)
-    _is_staged: bool = field(default=False, init=False)
+    _is_scanned: bool = field(default=False, init=False)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
@@ -73,9 +73,13 @@ class OnFiles:
 
     def files(self, below: str = "") -> Iterator[str]:
         found = set(self._baseline())
-        if self._is_staged:
+        if self._is_scanned:
             found = {path for path in found if not self._is_output(path)} | set(self._written)
         return iter(sorted(path for path in found if is_below(path, below)))
+
+    def assert_safe(self) -> None:
+        """Raises UnsafeKeyError if any key of the input commit can't be a file."""
+        self._baseline()
 
     def input(self, path: str) -> str:
         root = without_wildcards(path)
@@ -87,7 +91,7 @@ class OnFiles:
         }
         self._lend(wanted, place)
         self._at_hand.update(wanted)
-        return (place / path).as_uri() if not path or root == path else f"{place.as_uri()}/{path}"
+        return _uri(place, path)
 
     def output(self, path: str) -> str:
         if self.staging is None:
@@ -98,12 +102,12 @@ class OnFiles:
             self._lend_outputs(path)
             self._outputs = {root for root in self._outputs if not is_below(root, path)} | {path}
         (place / path).parent.mkdir(parents=True, exist_ok=True)
-        return (place / path).as_uri()
+        return _uri(place, path)
 
     def scan(self) -> ChangeSet:
         start, baseline = key_prefix(self.prefix), self._baseline()
         place = self.directory / "output"
-        self._written = {}
+        self._written, self._is_scanned = {}, True
         uploads = []
         for root in sorted(self._outputs):
             for path, stat in _walk(place, root):
@@ -121,13 +125,12 @@ class OnFiles:
 
     def look_at_staged(self, commit: str) -> None:
         del commit  # the store has taken these very files
-        self._is_staged = True
 
     def reading(self, path: str) -> str:
-        if not self._is_staged:
+        if not self._is_scanned:
             return self.input(path)
         self._lend_outputs(path)
-        return (self.directory / "output" / path).as_uri()
+        return _uri(self.directory / "output", path)
 
     def _baseline(self) -> dict[str, ObjectEntry]:
         if self._entries is None:
@@ -172,6 +175,11 @@ class OnFiles:
             and entry.size == upload.signature.size
             and self.store.holds(entry, upload.path)
         )
+
+
+def _uri(place: Path, path: str) -> str:
+    """As Hadoop reads one: it takes every sign for itself, also a ``%``."""
+    return f"file://{place}/{path}"
 
 
 def _make_own(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue.plan import decode_plan
@@ -64,13 +65,14 @@ class EmbeddedQueue(RunBook):
             for row in self._due(at, task_names):
                 if len(deliveries) >= limit:
                     break
-                controls = _controls_of(row)
+                plan = decode_plan(row["plan"])
+                controls = step_of(plan, row["reference"]).controls
                 if not _within_limits(at, row, controls):
                     continue
                 hand_out(at, row, worker_id=worker_id, timeout=controls.timeout)
                 deliveries.append(
                     Delivery(
-                        attempt=attempt_of(row),
+                        attempt=replace(attempt_of(row), workflow_name=plan.name),
                         input=json.loads(row["input"]),
                         worker_id=worker_id,
                         response_seconds=float(controls.timeout.response_seconds),
