@@ -22,6 +22,11 @@ import conductor_worker
 import lakefs_attempt
 import lakefs_big_object
 import lakefs_growth
+import spark_checks
+import spark_clean
+import spark_overhead
+import spark_partitions
+import spark_scale
 import staging_growth
 import startup
 from measuring import Scale, machine_facts, say, scratch
@@ -40,9 +45,15 @@ BENCHMARKS = {
     "conductor_throughput": conductor_throughput.measure,
     "conductor_worker": conductor_worker.measure,
     "conductor_client": conductor_client.measure,
+    "spark_embedded": spark_clean.measure_files,
+    "spark_lakefs": spark_clean.measure_lakefs,
+    "spark_partitions": spark_partitions.measure,
+    "spark_overhead": spark_overhead.measure,
+    "spark_checks": spark_checks.measure,
+    "spark_scale": spark_scale.measure,
 }
 
-GROUPS = ("lakefs", "conductor")
+GROUPS = ("lakefs", "conductor", "spark")
 """Names that stand for all benchmarks that begin with them."""
 
 
@@ -50,7 +61,7 @@ def main() -> int:
     asked = arguments()
     # Who is asked to end still stops the servers that were started and removes what was written.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    scale = Scale(quick=asked.quick, rounds=asked.rounds)
+    scale = Scale(asked.quick, asked.rounds, asked.rows, asked.workdir)
     with scratch(asked.dir) as directory:
         facts = machine_facts(directory)
     reports: list[Report] = []
@@ -59,7 +70,7 @@ def main() -> int:
         with scratch(asked.dir) as directory:
             reports.append(BENCHMARKS[name](directory, scale))
     if asked.json:
-        print(json.dumps(document(reports, facts, scale), indent=1))
+        print(json.dumps(document(reports, facts, scale), indent=1, default=str))
     else:
         show(reports, facts, scale)
     return int(any(verdict(f, scale) == "MISSED" for r in reports for f in r.figures))
@@ -77,7 +88,11 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is judged")
     parser.add_argument("--rounds", type=int, help="how often to measure each side")
+    parser.add_argument("--rows", type=int, help="events of the songs in the ones on Spark")
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure on")
+    parser.add_argument(
+        "--workdir", type=Path, help="a directory that keeps the events for the next time"
+    )
     return parser.parse_args()
 
 

@@ -1,73 +1,80 @@
-"""All checks of a table against the same by hand: one aggregate, one group-by, one anti-join."""
+"""All checks of a table as a guardrail, and by hand."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from perago import require_table
+import spark_by_hand
+from measuring import Report, at_most, interleaved, median, say, spread_of, stopwatch
+from shipped import Shipped
+from spark_rig import PREFIX, events, rows_of, sparked
+
 from perago.adapters.spark.checks import check_table
+from perago.demo.songs.tasks import clean
+from perago.model.tables import TableRules, describe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from measuring import Samples
+    from measuring import Scale
     from pyspark.sql import DataFrame, SparkSession
 
-RULES = require_table(
-    "plays",
-    columns={"play_id": "bigint", "song_id": "bigint", "seconds": "double"},
-    rows=1,
-    not_null=["play_id", "listener"],
-    where=["seconds > 0", "length(listener) > 3"],
-    unique=["play_id"],
-    references={"song_id": "songs:song_id"},
-)
+TIMES_BY_HAND = 1.3
+ROUNDS = 5
+KEPT, CATALOGUE = "events/fate=kept", "catalogue"
 
 
-def write_tables(spark: SparkSession, directory: Path, rows: int) -> None:
-    """Plays and the songs they are of, with nothing wrong: a breach costs a look at its rows."""
-    plays = spark.range(rows, numPartitions=4).selectExpr(
-        "id as play_id",
-        "id % 100000 as song_id",
-        "concat('listener-', id % 50021) as listener",
-        "1 + (id % 300) * 1.5D as seconds",
-        "timestamp_seconds(1700000000 + id) as played_at",
+def measure(scratch: Path, scale: Scale) -> Report:
+    rows, rounds = rows_of(scale), scale.rounds_or(ROUNDS)
+    tree = events(scale, scratch, rows)
+    with sparked(Shipped(scratch / "home")) as here, here.by_hand() as spark:
+        race = Race(spark, scratch, tree / PREFIX)
+        samples = interleaved({"perago": race.perago, "by hand": race.by_hand}, rounds=rounds)
+    ours, theirs = samples["perago"], samples["by hand"]
+    return Report(
+        name="spark_checks",
+        question=f"all checks of clean's table, of {rows:,} events",
+        basis=f"medians of {rounds} interleaved rounds, with the least and the most",
+        figures=(
+            at_most(
+                "times one aggregate, one group-by and one anti-join by hand",
+                f"{spread_of(ours)}, by hand {spread_of(theirs)}",
+                median(ours) / median(theirs),
+                TIMES_BY_HAND,
+                "x",
+            ),
+        ),
+        samples=samples,
     )
-    plays.write.mode("overwrite").parquet(str(directory / "plays"))
-    songs = spark.range(100_000).selectExpr("id as song_id", "concat('title ', id) as title")
-    songs.write.mode("overwrite").parquet(str(directory / "songs"))
 
 
-def by_hand(plays: DataFrame, songs: DataFrame) -> None:
-    counts = plays.selectExpr(
-        "count(*)",
-        "count_if(play_id is null)",
-        "count_if(listener is null)",
-        "count_if(not coalesce(seconds > 0, false))",
-        "count_if(not coalesce(length(listener) > 3, false))",
-    ).collect()[0]
-    assert counts[0] > 0
-    assert not any(counts[1:])
-    assert plays.groupBy("play_id").count().where("count > 1").count() == 0
-    assert plays.join(songs, "song_id", "left_anti").count() == 0
+class Race:
+    """On plain files for both sides: the reading is the same wherever they are."""
 
+    def __init__(self, spark: SparkSession, scratch: Path, tree: Path) -> None:
+        self.spark = spark
+        say("  cleaning the events")
+        target = scratch / "clean" / "events"
+        self.kept = spark_by_hand.clean(spark, (tree / "raw").as_uri(), target.as_uri())["kept"]
+        self.places = {KEPT: scratch / "clean" / KEPT, CATALOGUE: tree / CATALOGUE}
+        spec = clean.workspace
+        assert spec is not None
+        (self.rules,) = (rules for rules in spec.post if isinstance(rules, TableRules))
 
-def measure(spark: SparkSession, directory: Path, rounds: int) -> Samples:
-    """Seconds of ``perago`` and ``by hand`` on the tables written before, turn and turn about."""
+    def read(self, path: str, _format: str | None = None) -> DataFrame:
+        kind = "json" if path == CATALOGUE else "parquet"
+        return self.spark.read.format(kind).load(self.places[path].as_uri())
 
-    def read(path: str, _: object = None) -> DataFrame:
-        return spark.read.parquet(str(directory / path))
+    def perago(self) -> float:
+        with stopwatch() as taken:
+            report = check_table(self.rules, self.read)
+        if describe(report) or report.rows != self.kept:
+            raise SystemExit(f"{report.rows} of {self.kept} rows: {describe(report)}")
+        return taken[0]
 
-    def checked() -> None:
-        assert not check_table(RULES, read).breaches
-
-    ways = {"perago": checked, "by hand": lambda: by_hand(read("plays"), read("songs"))}
-    samples: Samples = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, work in sorted(ways.items(), reverse=bool(number % 2)):
-            began = time.perf_counter()
-            work()
-            if number:  # the first one is for Spark to get warm
-                samples[name].append(time.perf_counter() - began)
-    return samples
+    def by_hand(self) -> float:
+        with stopwatch() as taken:
+            rows = spark_by_hand.check(self.read(KEPT), self.read(CATALOGUE))
+        if rows != self.kept:
+            raise SystemExit(f"{rows} of {self.kept} rows were found by hand")
+        return taken[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from measuring import peak_mib, say, settle, stopwatch
-from shipped import BRANCH
+from shipped import BRANCH, Nothing
 
 from perago import SparkWorkspace, TaskControls, TimeoutPolicy, WorkspaceSpec, task
 from perago.demo.songs.events import Amount, write_catalogue, write_events
@@ -67,12 +67,10 @@ def patient(declared: AnyTask, *, checked: bool = True) -> AnyTask:
         controls=PATIENT,
         workspace=spec if checked else WorkspaceSpec(prefix=spec.prefix),
     )
-    return cast("AnyTask", decorate(declared.body))
+    return decorate(declared.body)
 
 
 def spark_task(name: str, work: Callable[[SparkWorkspace], None]) -> AnyTask:
-    from shipped import Nothing
-
     @task(
         name=f"bench.{name}",
         owner_email="bench@example.com",
@@ -158,7 +156,8 @@ class Sparked:
     def driver_peak_mib(self) -> float:
         from pyspark import SparkContext
 
-        return peak_mib(SparkContext._gateway.proc.pid)  # noqa: SLF001 - nobody else knows it
+        gateway = cast("Any", SparkContext._gateway)  # noqa: SLF001 - nobody else knows it
+        return peak_mib(gateway.proc.pid)
 
     def close(self) -> None:
         self.engine.spark.stop()
@@ -189,4 +188,5 @@ def steps_of(journal: RecordingJournal) -> dict[str, float]:
 
 
 def result_of(outcome: AttemptOutcome) -> dict[str, Any]:
-    return cast("dict[str, Any]", outcome.report.output)["result"]
+    output = cast("dict[str, dict[str, Any]]", outcome.report.output)
+    return output["result"]

@@ -130,6 +130,10 @@ class Settings(BaseSettings):
     spark_success_files: Literal["keep", "drop"] = Field(
         default="drop", description="What becomes of the _SUCCESS files that Spark leaves."
     )
+    spark_lineage: Literal["off", "on"] = Field(
+        default="off",
+        description="Whether Spark tells the lineage of its own jobs, where OpenLineage is set up.",
+    )
     cache: Path | None = Field(
         default=None,
         description="Where objects fetched from lakeFS are kept; below home unless set.",

@@ -17,6 +17,7 @@ from perago.adapters.local.filesystem import folds_case
 from perago.declare.signature import SPARK
 from perago.errors import RepositoryNotFoundError, RuntimeConfigError
 from perago.flow.runtime import Runtime
+from perago.machine.openlineage import http_transport, is_asked_for, job_namespace
 from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
 from perago.ports.failpoints import NoFailpoints
@@ -209,6 +210,7 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
     from perago.adapters.spark.configuration import Machine, driver_configuration
     from perago.adapters.spark.driver import Driver
     from perago.adapters.spark.environment import Environment
+    from perago.adapters.spark.lineage import with_listener
     from perago.adapters.spark.remote import Remote
 
     if settings.spark_remote is not None:
@@ -216,9 +218,10 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
     scratch = spark_scratch(settings, os.getpid())
 
     def configure(users_own: Mapping[str, str]) -> dict[str, str]:
+        chosen = {**users_own, **settings.spark_conf}
         return driver_configuration(
             settings.spark_master,
-            {**users_own, **settings.spark_conf},
+            with_listener(chosen) if _tells_spark_lineage(settings) else chosen,
             machine=Machine.here(),
             drivers=drivers,
             scratch=scratch,
@@ -265,13 +268,24 @@ def bring_spark(settings: Settings, tell: Tell) -> None:
 def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
     """Spark as the engine of tasks whose workspaces are in the store of these settings."""
     from perago.adapters.spark.engine import SparkEngine
+    from perago.adapters.spark.lineage import SparkLineage
     from perago.adapters.spark.s3a import LakeFSLogin
 
     login = None
     if settings.store == "lakefs":
         address, key, secret = settings.lakefs_login
         login = LakeFSLogin(address, key, secret.get_secret_value())
-    return SparkEngine(spark, login, keep_success=settings.spark_success_files == "keep")
+    lineage = None
+    if _tells_spark_lineage(settings):
+        lineage = SparkLineage(job_namespace(os.environ), http_transport(os.environ))
+    keep_success = settings.spark_success_files == "keep"
+    return SparkEngine(spark, login, keep_success=keep_success, lineage=lineage)
+
+
+def _tells_spark_lineage(settings: Settings) -> bool:
+    """A Spark Connect server has its listeners from whoever runs it."""
+    wished = settings.spark_lineage == "on" and settings.spark_remote is None
+    return wished and is_asked_for(os.environ)
 
 
 def build_runtime(

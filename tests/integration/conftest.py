@@ -13,7 +13,7 @@ from shared_conductor import ADDRESS_VARIABLE, shared_conductor
 from worker_rig import Place
 
 from perago.adapters.lakefs import api, persistence
-from perago.stack import conductor, lakefs
+from perago.stack import conductor, lakefs, spark, spark_connect
 
 
 def pytest_collection_modifyitems(items):
@@ -37,6 +37,21 @@ def lakefs_binaries():
 def lakefs_server(lakefs_binaries, tmp_path_factory):
     """One server for all tests of this process that leave it as it is: endpoint and credentials."""
     with lakefs.start(tmp_path_factory.mktemp("lakefs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory):
+    """A master with two workers, for all tests of this process: ``address`` is SPARK_MASTER."""
+    with spark.start(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def connect_server(lakefs_server, tmp_path_factory):
+    """A Spark Connect server on that lakeFS, for all tests of this process."""
+    login = spark_connect.login_of(lakefs_server.settings)
+    with spark_connect.start(tmp_path_factory.mktemp("connect"), login=login) as server:
         yield server
 
 

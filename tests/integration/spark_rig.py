@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,14 @@ SMALL = {
 """What keeps Spark quick on tiny data."""
 
 
+ON_LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+}
+"""For the driver of a cluster that is all here."""
+
+
 class Nothing(BaseModel):
     pass
 
@@ -32,7 +41,7 @@ class Answer(BaseModel):
     value: Any = None
 
 
-def spark_task(body, *, retries=3, **spec):
+def spark_task(body, *, retries=0, **spec):
     """A task around a body that takes the workspace alone; what it returns is in the result."""
 
     @task(
@@ -70,6 +79,7 @@ def engines_for(settings):
         yield engines
     finally:
         engines["spark"].spark.stop()
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # PySpark's, for all of the process
 
 
 class HadoopFiles:

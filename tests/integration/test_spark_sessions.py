@@ -51,9 +51,7 @@ def variables(tmp_path_factory):
 def settings(variables, lakefs_server, tmp_path_factory):
     home = tmp_path_factory.mktemp("spark") / "home"
     told = load_settings(home=home)
-    return settings_for(
-        home, lakefs_server, conf={"spark.ui.showConsoleProgress": "false"} | told.spark_conf
-    )
+    return settings_for(home, lakefs_server, conf=told.spark_conf, spark_master=told.spark_master)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as sf
 from spark_rig import HadoopFiles, SparkPlace, engines_for, settings_for, spark_task
 
 from perago import require_glob, require_table
@@ -25,7 +26,7 @@ LINE = '{"n": 1, "word": "one"}\n'
 def driver(request, tmp_path_factory):
     """A Spark for one kind of store, and that lakeFS if it is one."""
     server = request.getfixturevalue("lakefs_server") if request.param == "lakeFS" else None
-    home = tmp_path_factory.mktemp("spark") / "a home, 100%"
+    home = tmp_path_factory.mktemp("spark") / "a home 100%"
     with engines_for(settings_for(home, server)) as engines:
         yield engines, server
 
@@ -51,7 +52,7 @@ def values(spark, uri):
 
 
 def numbers(ws, *wanted):
-    return ws.spark.sql("select * from values " + ", ".join(f"({n})" for n in wanted) + " as t(n)")
+    return ws.spark.range(1).select(sf.explode(sf.lit(list(wanted))).alias("n"))
 
 
 def with_table(place, *wanted, path="t"):
@@ -168,7 +169,8 @@ def test_a_table_s_format_is_told_from_its_files(place):
 
 
 def test_files_and_wildcards_find_what_the_input_commit_has(place):
-    place.bench.write({"raw/a.jsonl": LINE, "raw/b.jsonl": LINE, "raw/deep/c.jsonl": LINE})
+    lines = {f"raw/{name}.jsonl": LINE for name in ("a", "b", "deep/c")}
+    place.bench.write(lines | {"raw/notes.md": "?"})
 
     def look(ws):
         return [
@@ -176,10 +178,11 @@ def test_files_and_wildcards_find_what_the_input_commit_has(place):
             len(ws.files()),
             ws.spark.read.json(ws.input("raw/*.jsonl")).count(),
             ws.table("raw/?.jsonl").count(),
+            ws.table("raw/{a,x}.*").count(),
             ws.table("raw/a.jsonl").count(),
         ]
 
-    assert place.answer(look) == [["raw/a.jsonl", "raw/b.jsonl"], 3, 2, 2, 1]
+    assert place.answer(look) == [["raw/a.jsonl", "raw/b.jsonl"], 4, 2, 2, 1, 1]
 
 
 def test_a_prefix_that_is_nested_is_all_a_task_sees_and_writes(place):
@@ -499,7 +502,7 @@ def test_a_retry_after_a_failed_attempt_starts_from_the_input_again(place):
         if len(attempts) == 1:
             raise ValueError("once")
 
-    work = spark_task(body)
+    work = spark_task(body, retries=1)
     place.bench.start(work)
     assert not place.attempt(work).report.completed
     assert place.attempt(work).report.completed, place.trace

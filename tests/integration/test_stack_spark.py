@@ -111,7 +111,7 @@ def stack(lakefs_binaries, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def repository(stack, tmp_path_factory):
+def repository(stack):
     login = login_of(stack.settings)
     server = SimpleNamespace(
         endpoint=login.endpoint,
@@ -119,7 +119,7 @@ def repository(stack, tmp_path_factory):
         secret_access_key=login.secret_access_key,
         storage_namespace=stack.settings["PERAGO_LAKEFS_STORAGE_NAMESPACE"],
     )
-    with closing(store_on(server, cache=tmp_path_factory.mktemp("cache"))) as store:
+    with closing(store_on(server)) as store:
         store.create_repository("songs")
     return "songs"
 

@@ -170,6 +170,7 @@ def _story(
     from perago.cli.history import commit_document, history_layout
     from perago.cli.phrasing import RUN_LENGTH
     from perago.cli.run_end import summary
+    from perago.model.run import RunStatus
 
     assert record.workspace is not None  # noqa: S101 - the songs pipeline has one
     repository = record.workspace.repository
@@ -177,7 +178,9 @@ def _story(
         commit_document(store, repository, commit)
         for commit in store.history(repository, record.workspace.branch)
     ]
-    crashed = any(attempt.attempt.retry_count for attempt in record.attempts)
+    is_replaced = record.status is RunStatus.COMPLETED and any(
+        attempt.attempt.retry_count for attempt in record.attempts
+    )
     place = shlex.join(place_to_name())
     looks = [
         f"perago runs {record.id[:RUN_LENGTH]} --logs {place}",
@@ -190,7 +193,7 @@ def _story(
         summary(record, place_to_name()),
         Text(
             "\nWhat the branch shows: one commit per task"
-            + (", the abandoned one is not among them" if crashed else "")
+            + (", the abandoned one is not among them" if is_replaced else "")
         ),
         history_layout(history),
         *_levels(settings, record),

@@ -171,6 +171,7 @@ class _Attempt:
                     steps.progress_of("fetch"),
                     staging=None if spec.read_only else self._staging_branch,
                     computing=lambda done: runtime.journal.progress("body", done),
+                    execution=self.execution,
                 )
                 stack.enter_context(closing(opened))  # before its branch goes
                 note(

@@ -25,8 +25,11 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
     """
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
-    if environment.get("OPENLINEAGE_URL", "").strip():
-        return True
+    return bool(environment.get("OPENLINEAGE_URL", "").strip()) or _is_spelled_out(environment)
+
+
+def _is_spelled_out(environment: Mapping[str, str]) -> bool:
+    """Whether there is more than an address: that goes before it."""
     if any(name.startswith(_TRANSPORT) for name in environment):
         return True
     named = environment.get("OPENLINEAGE_CONFIG", "").strip()
@@ -38,3 +41,19 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 def job_namespace(environment: Mapping[str, str]) -> str:
     """What all our jobs are in."""
     return environment.get("OPENLINEAGE_NAMESPACE", "").strip() or DEFAULT_NAMESPACE
+
+
+def http_transport(environment: Mapping[str, str]) -> dict[str, str]:
+    """The address and key of the plain variables, which the client for Java doesn't know.
+
+    Empty where more is said, which both read. It may hold a secret.
+    """
+    url = environment.get("OPENLINEAGE_URL", "").strip()
+    if not url or _is_spelled_out(environment):
+        return {}
+    transport = {"type": "http", "url": url}
+    if endpoint := environment.get("OPENLINEAGE_ENDPOINT", "").strip():
+        transport["endpoint"] = endpoint
+    if key := environment.get("OPENLINEAGE_API_KEY", "").strip():
+        transport |= {"auth.type": "api_key", "auth.apiKey": key}
+    return transport

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from perago.model.attempt import Execution
     from perago.model.changes import ChangeSet
     from perago.model.outcome import Computation, Transfer
     from perago.model.tables import TableReport, TableRules
@@ -116,11 +117,13 @@ class Engine(Protocol):
         *,
         staging: OpenStaging | None = None,
         computing: Computing | None = None,
+        execution: Execution | None = None,
     ) -> OpenWorkspace:
         """Make the objects below ``prefix`` at the input commit available, here in ``directory``.
 
         That is the execution's own, and named after it. Without ``staging`` nothing will be
-        published. Raises UnsafeKeyError before anything is
-        written if any key can't be a file there.
+        published. ``execution`` is whose work it is, for what is told about it.
+
+        Raises UnsafeKeyError before anything is written if any key can't be a file there.
         """
         ...

@@ -33,6 +33,7 @@ TASK = {
     "retried": False,
     "responseTimeoutSeconds": 600,
     "workflowInstanceId": "w-1",
+    "workflowType": "songs",
     "taskId": "t-1",
     "workerId": "worker-1",
     "outputData": {},
@@ -50,6 +51,7 @@ def task(**changed):
 def test_a_delivery_has_what_the_task_has():
     delivery = delivery_of(TASK, "worker-1")
     assert delivery.attempt.task_name == "songs.clean"
+    assert delivery.attempt.workflow_name == "songs"
     assert (delivery.attempt.seq, delivery.attempt.retry_count) == (2, 0)
     assert (delivery.poll_count, delivery.response_seconds) == (1, 600.0)
     assert delivery.input == {"params": {"year": 1999}}

@@ -55,6 +55,10 @@ def statuses(queue, run_id):
 
 
 class TestStarting:
+    def test_what_is_handed_out_says_what_its_pipeline_is_called(self, queue):
+        queue.start(PLAN, workspace())
+        assert take(queue, FIRST).attempt.workflow_name == "chain"
+
     def test_a_run_begins_with_its_first_step_due_now(self, queue, clock):
         place = workspace()
         run = queue.get(queue.start(PLAN, place))

@@ -27,6 +27,7 @@ from perago.model.outcome import Transfer
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+    from perago.model.attempt import Execution
     from perago.model.changes import FetchedFile
     from perago.model.tables import TableReport, TableRules
     from perago.model.workspace import WorkspaceRef
@@ -55,8 +56,13 @@ class LocalEngine:
         *,
         staging: OpenStaging | None = None,
         computing: Computing | None = None,
+        execution: Execution | None = None,
     ) -> LocalWorkspace:
-        del staging, computing  # a directory is private, and staged when the body is through
+        del (
+            staging,
+            computing,
+            execution,
+        )  # a directory is private, and staged when the body is through
         with _no_search_for_cycles():
             return self._open(store, workspace, prefix, directory, progress)
 

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.lineage import SparkLineage
     from perago.adapters.spark.on_files import Lender
     from perago.adapters.spark.place import Place
     from perago.adapters.spark.s3a import LakeFSLogin
+    from perago.model.attempt import Execution
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import Computing, OpenStaging
     from perago.ports.store import Progress, Store
@@ -28,12 +30,13 @@ class SparkEngine:
     """Implements :class:`perago.ports.engine.Engine`.
 
     With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
-    :class:`~perago.adapters.spark.on_files.Lender`.
+    :class:`~perago.adapters.spark.on_files.Lender`. With ``lineage`` what Spark computes is told.
     """
 
     spark: Spark
     login: LakeFSLogin | None
     keep_success: bool = False
+    lineage: SparkLineage | None = None
 
     def bring(self) -> None:
         """Fetch what this machine lacks for Spark. Raises RuntimeConfigError."""
@@ -60,6 +63,7 @@ class SparkEngine:
         *,
         staging: OpenStaging | None = None,
         computing: Computing | None = None,
+        execution: Execution | None = None,
     ) -> OpenSparkWorkspace:
         """Nothing is fetched: Spark reads what the body asks for, where it is."""
         del progress
@@ -75,7 +79,8 @@ class SparkEngine:
             on_files.assert_safe()
         session = self.spark.begin(directory.parent.name, place.hadoop)
         body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
-        return OpenSparkWorkspace(self.spark, place, body, computing)
+        listening = self.lineage.listen(session, execution) if self.lineage and execution else None
+        return OpenSparkWorkspace(self.spark, place, body, computing, listening)
 
     def assert_within_reach(self) -> None:
         """Raises RuntimeConfigError where Spark couldn't see the workspaces' files."""

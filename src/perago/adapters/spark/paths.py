@@ -9,6 +9,7 @@ from perago.model.commit import ACTIONS_PREFIX
 from perago.model.keys import problem_with
 
 _WILDCARD = re.compile(r"[*?\[\]{}]")
+_SIGN = re.compile(r"\{([^{}]*)\}|\[([^\]]+)\]|.", re.DOTALL)
 
 
 def readable(path: str, *, at_root: bool) -> str:
@@ -28,6 +29,11 @@ def without_wildcards(path: str) -> str:
     if not (found := _WILDCARD.search(path)):
         return path
     return path[: found.start()].rpartition("/")[0]
+
+
+def is_match(path: str, wanted: str) -> bool:
+    """Whether a file is, or lies below, what a path with Hadoop's wildcards stands for."""
+    return re.fullmatch(f"{_regex_of(wanted)}(?:/.*)?", path, re.DOTALL) is not None
 
 
 def is_below(path: str, directory: str) -> bool:
@@ -54,6 +60,18 @@ def _checked(path: str, *, at_root: bool) -> str:
     if problem:
         raise _refused(path, problem)
     return path
+
+
+def _regex_of(wanted: str) -> str:
+    def regex(sign: re.Match[str]) -> str:
+        choices, characters = sign.groups()
+        if choices is not None:
+            return f"(?:{'|'.join(map(_regex_of, choices.split(',')))})"
+        if characters is not None:
+            return f"[{re.sub('^!', '^', characters)}]"
+        return {"*": "[^/]*", "?": "[^/]"}.get(sign[0], re.escape(sign[0]))
+
+    return _SIGN.sub(regex, wanted)
 
 
 def _refused(path: str, problem: str) -> SparkPathError:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.spark.failures import essence
 from perago.adapters.spark.formats import checked_format, format_of
-from perago.adapters.spark.paths import readable, writable
+from perago.adapters.spark.paths import is_match, readable, without_wildcards, writable
 from perago.declare.patterns import regex_of_glob
 from perago.model.outcome import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.lineage import Listening
     from perago.adapters.spark.place import Place
     from perago.model.changes import ChangeSet
     from perago.model.tables import TableReport, TableRules
@@ -46,9 +47,14 @@ class BodyWorkspace:
 
     def table(self, path: str, *, format: str | None = None, **options: str) -> DataFrame:  # noqa: A002 - as Spark's own readers call it
         checked = readable(path, at_root=self._at_root)
-        kind = checked_format(format) if format else format_of(checked, self._place.files(checked))
+        kind = checked_format(format) if format else format_of(checked, self._files_of(checked))
         reader = self._session.read.format(kind).options(**options)
         return reader.load(self._place.input(checked))
+
+    def _files_of(self, path: str) -> Iterator[str]:
+        root = without_wildcards(path)
+        files = self._place.files(root)
+        return files if root == path else (file for file in files if is_match(file, path))
 
     def files(self, pattern: str = "**") -> Sequence[str]:
         matches = re.compile(regex_of_glob(pattern, f"files({pattern!r})"), re.DOTALL).fullmatch
@@ -59,13 +65,21 @@ class OpenSparkWorkspace:
     """Implements :class:`perago.ports.engine.OpenWorkspace`."""
 
     def __init__(
-        self, spark: Spark, place: Place, body: BodyWorkspace, computing: Computing | None
+        self,
+        spark: Spark,
+        place: Place,
+        body: BodyWorkspace,
+        computing: Computing | None,
+        listening: Listening | None = None,
     ) -> None:
         self._spark = spark
+        self._listening = listening
         self._place = place
         self.argument = body
         self.fetched = self.moved = Transfer()
         self.notes: Sequence[str] = ()
+        if listening and listening.problem:
+            self.notes = (f"Spark's own lineage isn't told: {listening.problem}",)
         self._watch = _Watch(spark, computing) if computing else None
 
     @property
@@ -98,6 +112,8 @@ class OpenSparkWorkspace:
     def close(self) -> None:
         if self._watch:
             self._watch.stop()
+        if self._listening:
+            self._listening.close()
         self._spark.end()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.generated.data_quality_assertions_dataset import (
@@ -23,7 +23,11 @@ from openlineage.client.generated.parent_run import Run as ParentRun
 from perago.model.lineage import lineage_of, workflow_lineage_of
 
 if TYPE_CHECKING:
-    from openlineage.client.generated.base import DatasetFacet, RunFacet
+    from openlineage.client.generated.base import (
+        InputDatasetFacet,
+        OutputDatasetFacet,
+        RunFacet,
+    )
 
     from perago.model.lineage import LineageRun
     from perago.worker.lineage.attempts import Checked, Dataset, Told
@@ -62,8 +66,9 @@ def _inputs(told: Told, namespace: str) -> list[InputDataset]:
     if told.input is None:
         return []
     found = _assertions(told, "pre")
-    checks = {"dataQualityAssertions": found} if found else {}
-    return [InputDataset(namespace, told.input.name, _version(told.input), checks)]
+    checks: dict[str, InputDatasetFacet] = {"dataQualityAssertions": found} if found else {}
+    facets = _version(told.input)
+    return [InputDataset(namespace, told.input.name, facets=facets, inputFacets=checks)]
 
 
 def _outputs(told: Told, namespace: str) -> list[OutputDataset]:
@@ -74,19 +79,17 @@ def _outputs(told: Told, namespace: str) -> list[OutputDataset]:
     found = _assertions(told, "post")
     if told.input is None or (told.output is None and found is None):
         return []
-    facets = _version(told.output) if told.output else {}
+    facets: dict[str, Any] = _version(told.output) if told.output else {}
     if found:
-        facets["dataQualityAssertions"] = found  # type: ignore[assignment] - as said above
-    written = {} if told.files is None else {"outputStatistics": _statistics(told.files)}
-    return [OutputDataset(namespace, told.input.name, facets, written)]
+        facets["dataQualityAssertions"] = found
+    written: dict[str, OutputDatasetFacet] = {}
+    if told.files is not None:
+        written["outputStatistics"] = OutputStatisticsOutputDatasetFacet(fileCount=told.files)
+    return [OutputDataset(namespace, told.input.name, facets=facets, outputFacets=written)]
 
 
-def _version(dataset: Dataset) -> dict[str, DatasetFacet]:
+def _version(dataset: Dataset) -> dict[str, Any]:
     return {"version": DatasetVersionDatasetFacet(dataset.commit)}
-
-
-def _statistics(files: int) -> OutputStatisticsOutputDatasetFacet:
-    return OutputStatisticsOutputDatasetFacet(fileCount=files)
 
 
 def _assertions(told: Told, phase: str) -> DataQualityAssertionsDatasetFacet | None:

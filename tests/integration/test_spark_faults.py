@@ -1,0 +1,310 @@
+"""Drivers and executors that die, stand still or run twice: one publication, nothing stray."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import spark_fault_tasks
+from living_processes import children_of, command_of, processes_with, until
+from spark_fault_tasks import append, faults
+from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for
+
+from perago.adapters.embedded.queue import EmbeddedQueue
+from perago.flow.lifecycle import run_attempt
+from perago.model.attempt import TaskStatus
+from perago.model.outcome import PublishPath
+from perago.ports.failpoints import FAILPOINTS
+from perago.testing import ManualClock
+from perago.wiring import build_runtime, open_queue
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    # PySpark leaves the sockets that it collects through to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.2",
+}
+RUN_SECONDS = 600
+APPENDED = [100, 101, 102, 103]
+HALF = len(FAILPOINTS) // 2
+
+
+@pytest.fixture(scope="module")
+def engines(lakefs_server, spark_cluster, tmp_path_factory):
+    """A driver of that cluster, which starts a second copy of what takes long."""
+    home = tmp_path_factory.mktemp("spark") / "home"
+    settings = settings_for(
+        home, lakefs_server, spark_master=spark_cluster.address, conf=ON_LOOPBACK | SPECULATIVE
+    )
+    with engines_for(settings) as engines:
+        yield engines
+
+
+@pytest.fixture
+def place(engines, lakefs_server, tmp_path):
+    with closing(SparkPlace(tmp_path, engines, lakefs_server)) as opened:
+        yield opened
+
+
+def assert_published_once(place, before, *, files, rows):
+    head = place.bench.store.head(place.bench.repository, place.bench.branch)
+    assert head.parents == (before,)
+    assert [row["n"] for row in place.rows("t")] == rows
+    assert len(place.objects()) == files, "no stray object"
+    place.assert_nothing_left()
+
+
+def slow_write(ws, seconds, *, if_row):
+    """Four rows, each by a task and in a file of its own; the rows named take that long."""
+    slow = f"if({if_row}, java_method('java.lang.Thread', 'sleep', {seconds * 1000}L), '')"
+    rows = ws.spark.range(0, 4, 1, 4).selectExpr("id as n", f"{slow} as slow")
+    rows.write.parquet(ws.output("t"))
+
+
+# --- executors -----------------------------------------------------------------------------------
+
+
+def test_an_executor_killed_during_a_write_is_made_up_for(place, spark_cluster):
+    before = place.bench.head
+    killed = []
+
+    def executors():
+        workers = [worker.pid for worker in spark_cluster.workers]
+        below = [pid for worker in workers for pid in children_of(worker)]
+        return [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
+
+    def kill_one(tracker):
+        def is_writing():
+            stages = [tracker.getStageInfo(n) for n in tracker.getActiveStageIds()]
+            return any(stage and stage.numActiveTasks for stage in stages)
+
+        until(is_writing, "a task that writes")
+        pid = executors()[0]
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    def body(ws):
+        tracker = ws.spark.sparkContext.statusTracker()
+        killer = threading.Thread(target=kill_one, args=[tracker])
+        killer.start()
+        slow_write(ws, 3, if_row="true")
+        killer.join()
+
+    place.answer(body)
+    assert len(killed) == 1
+    assert_published_once(place, before, files=4, rows=[0, 1, 2, 3])
+
+
+def test_of_a_task_that_is_run_twice_at_a_time_one_is_published(place):
+    before = place.bench.head
+
+    def body(ws):
+        ws.spark.range(0, 4, 1, 4).count()  # both executors are there
+        slow_write(ws, 6, if_row="id = 3")
+        store = ws.spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no public way
+        stages = [stage for stage in range(8) if store.speculationSummary(stage, 0).isDefined()]
+        return len(stages)
+
+    assert place.answer(body) >= 1, "there was a second copy"
+    assert_published_once(place, before, files=4, rows=[0, 1, 2, 3])
+
+
+# --- a driver that stood still --------------------------------------------------------------------
+
+ZOMBIE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from spark_fault_tasks import append
+from perago.flow.lifecycle import run_attempt
+from perago.settings import load_settings
+from perago.wiring import build_runtime
+
+runtime = build_runtime(load_settings())
+(delivery,) = runtime.orchestrator.poll([append.name], worker_id="late")
+print(run_attempt(delivery, append, runtime).report.reason)
+runtime.engines["spark"].spark.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "refusal"),
+    [
+        ("staging.branch_created", "stale_attempt"),
+        ("fence2.passed", "stale_attempt"),
+        ("publish.decided", "publish_fence"),
+    ],
+)
+def test_a_driver_that_goes_on_after_its_retry_published_is_refused(
+    place, lakefs_server, tmp_path, failpoint, refusal
+):
+    place.bench.write({"songs/raw.txt": "as it was"})
+    before = place.bench.head
+    settings = settings_for(tmp_path / "home", lakefs_server, publish_fence="cas")
+    with closing(open_queue(settings)) as queue:
+        queue.start(faults.plan({}), place.bench.workspace())
+        zombie = subprocess.Popen(
+            [sys.executable, "-c", ZOMBIE, str(Path(spark_fault_tasks.__file__).parent)],
+            cwd=tmp_path,
+            env=os.environ
+            | environment_of(settings, lakefs_server)
+            | {"PERAGO_FAILPOINTS": f"{failpoint}=stop"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            _, status = os.waitpid(zombie.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), f"it ended instead, with status {status}"
+            outcome = retry(settings, place.engines)
+            assert outcome.accepted, outcome
+            assert outcome.published.path is PublishPath.MERGED
+
+            zombie.send_signal(signal.SIGCONT)
+            said, _ = zombie.communicate(timeout=RUN_SECONDS)
+        finally:
+            zombie.kill()
+            zombie.communicate()
+        assert said.strip().startswith(f"{refusal}: ")
+        (run,) = queue.runs()
+    assert [each.status for each in run.attempts] == [TaskStatus.TIMED_OUT, TaskStatus.COMPLETED]
+    head = place.bench.store.head(place.bench.repository, "main")
+    assert (head.id, head.parents) == (outcome.published.ref, (before,))
+    assert [row["n"] for row in place.rows("songs/t")] == APPENDED
+    assert [key for key in place.objects() if not key.endswith(".parquet")] == ["songs/raw.txt"]
+    assert place.staging_branches == []
+
+
+def retry(settings, engines):
+    """The next attempt, made here by a clock that has the first one's lease run out."""
+    lease = append.controls.timeout.response_seconds
+    runtime = replace(
+        build_runtime(settings),
+        engines=engines,
+        orchestrator=EmbeddedQueue(settings.queue, clock=ManualClock(time.time() + lease + 1)),
+    )
+    with closing(runtime.store), closing(runtime.orchestrator) as queue:
+        (delivery,) = queue.poll([append.name], worker_id="another")
+        return run_attempt(delivery, append, runtime)
+
+
+def environment_of(settings, server):
+    return {
+        **server.settings,
+        "PERAGO_HOME": str(settings.home),
+        "PERAGO_STORE": "lakefs",
+        "PERAGO_PUBLISH_FENCE": settings.publish_fence,
+        "SPARK_MASTER": "local[2]",
+        "PERAGO_SPARK_CONF": json.dumps(settings.spark_conf),
+    }
+
+
+# --- drivers that die ----------------------------------------------------------------------------
+
+
+class DisturbedRun:
+    """``perago run`` of a Spark task on lakeFS, in a process of its own."""
+
+    def __init__(self, place, directory, server):
+        self.place = place
+        self.home = directory / "home"
+        self._directory = directory
+        self._environment = os.environ | environment_of(
+            settings_for(self.home, server, publish_fence="cas"), server
+        )
+        place.bench.write({"songs/raw.txt": "as it was"})
+        self.before = place.bench.head
+        place.bench.branch = "work"  # which it makes: it runs on no others
+        shutil.copy(spark_fault_tasks.__file__, directory)
+
+    def start(self, **variables):
+        with (self._directory / "said").open("wb") as said:
+            return subprocess.Popen(
+                [
+                    *(Path(sys.executable).with_name("perago"), "run", "--json"),
+                    *("spark_fault_tasks:faults", "--branch", self.place.bench.branch),
+                    *("--repository", self.place.bench.repository),
+                ],
+                cwd=self._directory,
+                env=self._environment | {name: str(value) for name, value in variables.items()},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+
+    def executor(self):
+        """The process that a driver is a part of."""
+        found = [
+            pid
+            for pid in processes_with("PERAGO_HOME", str(self.home))
+            if "perago.worker.executor" in command_of(pid)
+        ]
+        return found[0] if found else None
+
+    def assert_ended_well(self, process, *, attempts):
+        try:
+            code = process.wait(RUN_SECONDS)
+        finally:
+            process.kill()
+        assert code == 0, (self._directory / "said").read_text(errors="replace")
+        with closing(EmbeddedQueue(next(self.home.rglob("queue.db")))) as queue:
+            (run,) = queue.runs()
+        assert run.status == "COMPLETED"
+        assert len(run.attempts) == attempts
+        place = self.place
+        head = place.bench.store.head(place.bench.repository, place.bench.branch)
+        assert head.parents == (self.before,), "one publication, on what the run was given"
+        assert run.output_ref == head.id
+        assert [row["n"] for row in place.rows("songs/t")] == APPENDED
+        assert [key for key in place.objects() if not key.endswith(".parquet")] == ["songs/raw.txt"]
+        assert place.staging_branches == []
+        assert list((self.home / "attempts").glob("lakefs-*/*")) == []
+        assert processes_with("PERAGO_HOME", str(self.home)) == []
+
+
+@pytest.fixture
+def disturbed(lakefs_server, tmp_path):
+    """Without a driver in this process: it has none to do with."""
+    with closing(SparkPlace(tmp_path, {}, lakefs_server)) as place:
+        (tmp_path / "run").mkdir()
+        run = DisturbedRun(place, tmp_path / "run", lakefs_server)
+        yield run
+        for pid in processes_with("PERAGO_HOME", str(run.home)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_driver_killed_during_a_write_is_followed_by_one_that_publishes(disturbed, tmp_path):
+    flag = tmp_path / "writing"
+    process = disturbed.start(HOLD_WRITE=flag)
+    until(flag.exists, "the write to begin", seconds=RUN_SECONDS)
+    os.kill(disturbed.executor(), signal.SIGKILL)
+    disturbed.assert_ended_well(process, attempts=2)
+
+
+@pytest.mark.parametrize(
+    "failpoints", [FAILPOINTS[:HALF], FAILPOINTS[HALF:]], ids=["before committing", "after"]
+)
+def test_a_driver_killed_at_each_failpoint_in_turn_publishes_once_in_the_end(
+    disturbed, tmp_path, failpoints
+):
+    deaths = [f"{name}=kill-once:{tmp_path / name}" for name in failpoints]
+    process = disturbed.start(PERAGO_FAILPOINTS=",".join(deaths))
+    after_the_report = {"report.sent", "directory.removed"} & set(failpoints)
+    attempts = len(failpoints) - len(after_the_report) + 1
+    disturbed.assert_ended_well(process, attempts=attempts)
+    assert all((tmp_path / name).exists() for name in set(failpoints) - {"directory.removed"})

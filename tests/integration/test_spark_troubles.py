@@ -1,0 +1,239 @@
+"""What goes wrong around Spark is said in words, with what to do about it, and soon."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from spark_rig import SparkPlace, engines_for, settings_for
+
+from perago.errors import RuntimeConfigError
+from perago.machine import java
+from perago.wiring import bring_spark
+
+pytestmark = [
+    pytest.mark.slow,
+    # PySpark leaves the sockets that it collects through to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+NOBODY = "127.0.0.1:9"
+TASKS = """
+from pydantic import BaseModel
+from perago import SparkWorkspace, WorkspaceSpec, pipeline, task
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@task(name="trouble.read", owner_email="d@example.com", workspace=WorkspaceSpec())
+def read(ws: SparkWorkspace, params: Nothing) -> Nothing:
+    return params
+
+
+trouble = pipeline("trouble", [read])
+"""
+WITHOUT_PYSPARK = """
+from importlib.machinery import PathFinder
+
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name == "pyspark" else find_spec(name, *more)
+"""
+OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
+
+
+@pytest.fixture
+def task_module(project):
+    (project / "trouble_tasks.py").write_text(TASKS)
+    return "trouble_tasks:trouble"
+
+
+# --- what a machine lacks ------------------------------------------------------------------------
+
+
+def test_without_pyspark_a_run_says_what_to_install(project, task_module):
+    (project / "sitecustomize.py").write_text(WITHOUT_PYSPARK)
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("perago"), "run", "--json", task_module],
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    error = json.loads(ended.stderr.splitlines()[-1])["error"]
+    assert ended.returncode != 0
+    assert error["message"] == "PySpark isn't installed"
+    assert "pip install 'perago-runtime[spark]'" in error["fix"]
+
+
+@pytest.fixture
+def bare_machine(tmp_path, monkeypatch):
+    """One that has no Java and nothing fetched, and can reach nobody."""
+    monkeypatch.setattr(java, "WELL_KNOWN", ())
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    cut_off(tmp_path, monkeypatch)
+
+
+def cut_off(directory, monkeypatch):
+    monkeypatch.setenv("PERAGO_TOOLS", str(directory / "tools"))
+    monkeypatch.setenv("HOME", str(directory / "nobody"))
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://{NOBODY}/simple")
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, f"http://{NOBODY}")
+
+
+@pytest.mark.usefixtures("bare_machine")
+def test_without_a_java_a_run_says_which_one_is_needed(perago, task_module):
+    answer = perago("run", "--json", task_module)
+    assert answer.code != 0
+    assert "Java" in answer.error["message"]
+    assert "17 to 22" in answer.error["fix"]
+    assert "PIP_INDEX_URL" in answer.error["fix"]
+
+
+@pytest.mark.usefixtures("bare_machine")
+def test_a_java_that_is_too_old_is_named_with_its_version(
+    perago, task_module, tmp_path, monkeypatch
+):
+    program = tmp_path / "jdk11" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(OLD_JAVA)
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
+    answer = perago("run", "--json", task_module)
+    assert f"JAVA_HOME={tmp_path / 'jdk11'} is Java 11, not 17 to 22" in answer.error["message"]
+    assert "17 to 22" in answer.error["fix"]
+
+
+def test_a_jar_that_can_not_be_fetched_is_named(lakefs_server, tmp_path, monkeypatch):
+    settings = settings_for(tmp_path / "home", lakefs_server)
+    cut_off(tmp_path, monkeypatch)
+    with pytest.raises(RuntimeConfigError) as failure:
+        bring_spark(settings, lambda _line: None)
+    assert "hadoop-aws" in failure.value.message
+    assert "spark.jars.repositories" in failure.value.fix
+    assert not list((tmp_path / "tools").glob("spark-s3-jars*/*.jar")), "nothing half fetched"
+
+
+# --- a Spark elsewhere ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "address"),
+    [("SPARK_MASTER", f"spark://{NOBODY}"), ("SPARK_REMOTE", f"sc://{NOBODY}")],
+)
+def test_a_spark_elsewhere_is_refused_with_the_embedded_store(
+    perago, task_module, monkeypatch, variable, address
+):
+    monkeypatch.setenv(variable, address)
+    answer = perago("run", "--json", task_module)
+    assert answer.code != 0
+    assert "can't see the files of the embedded store" in answer.error["message"]
+    assert "--on lakefs" in answer.error["fix"]
+
+
+ELSEWHERE = {
+    # By which setting, where, and within how many seconds an attempt has failed.
+    "spark_master": (f"spark://{NOBODY}", 10),
+    "spark_remote": (f"sc://{NOBODY}/;token=not-to-be-shown", 20),
+}
+
+
+@pytest.mark.parametrize("named_by", ELSEWHERE)
+def test_a_spark_that_can_not_be_reached_fails_the_attempt_soon(lakefs_server, tmp_path, named_by):
+    address, seconds = ELSEWHERE[named_by]
+    settings = settings_for(
+        tmp_path / "home", lakefs_server, **({"spark_master": None} | {named_by: address})
+    )
+    began = time.monotonic()
+    with (
+        engines_for(settings) as engines,
+        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+    ):
+        place.bench.write({"raw/a.txt": "a\n"})
+        reason = place.failure(lambda ws: ws.table("raw").count())
+    assert time.monotonic() - began < seconds
+    plain = address.partition("/;")[0]
+    assert f"{named_by.upper()}={plain} can't be" in reason
+    assert f"unset {named_by.upper()}" in reason
+    assert "not-to-be-shown" not in f"{reason} {place.journal.events}"
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    with engines_for(settings_for(tmp_path_factory.mktemp("spark") / "home")) as engines:
+        yield engines
+
+
+@pytest.fixture
+def place(engines, tmp_path):
+    with closing(SparkPlace(tmp_path, engines)) as opened:
+        yield opened
+
+
+def write_table(ws):
+    ws.spark.sql("select 1 as n, 'one' as word").coalesce(1).write.parquet(ws.output("t"))
+
+
+def with_bytes(place, change):
+    """A table whose only file was changed by somebody."""
+    place.answer(write_table)
+    (key,) = place.objects()
+    place.bench.write({key: change(place.files()[key])})
+    return key
+
+
+def one_line(reason):
+    assert "\n" not in reason
+    assert "\tat " not in reason
+    return reason
+
+
+def test_a_table_without_files_is_named(place):
+    place.bench.write({"raw/a.jsonl": "{}"})
+    reason = one_line(place.failure(lambda ws: ws.table("clean").count()))
+    assert "there is no table 'clean': no file lies below it at the input commit" in reason
+    read_by_hand = place.failure(lambda ws: ws.spark.read.parquet(ws.input("clean")).count())
+    assert "[PATH_NOT_FOUND]" in one_line(read_by_hand)
+    assert "/clean" in read_by_hand
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda _: b"no Parquet at all", lambda data: data[: len(data) // 2], lambda data: data[:4]],
+    ids=["other content", "cut off", "hardly begun"],
+)
+def test_a_corrupt_parquet_file_is_named(place, change):
+    key = with_bytes(place, change)
+    reason = one_line(place.failure(lambda ws: ws.table("t").count()))
+    assert Path(key).name in reason
+
+
+def test_a_column_that_is_no_longer_there_is_named_with_those_that_are(place):
+    place.answer(write_table)
+    reason = one_line(place.failure(lambda ws: ws.table("t").select("seconds").count()))
+    assert "UNRESOLVED_COLUMN" in reason
+    assert "`seconds`" in reason
+    assert "`word`" in reason
+
+
+def test_a_column_of_another_type_is_named_with_both_types(place):
+    place.answer(write_table)
+
+    def body(ws):
+        return ws.spark.read.schema("n timestamp, word string").parquet(ws.input("t")).collect()
+
+    reason = one_line(place.failure(body))
+    assert "[n]" in reason or "`n`" in reason
+    assert "timestamp" in reason.lower()
+    assert "int" in reason.lower()
