@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 import click
+from pydantic_core import PydanticUndefined
 
 from perago import errors
 from perago.cli.failures import EXIT_CODES
@@ -129,7 +130,7 @@ def settings_page() -> str:
         kind = field.annotation
         literal = get_args(kind) if get_origin(kind) is Literal else ()
         values = ", ".join(f"`{value}`" for value in literal)
-        default = "" if field.default in (None, "") else f"`{field.default}`"
+        default = "" if field.default in (None, "", PydanticUndefined) else f"`{field.default}`"
         meaning = f"{field.description} {f'One of {values}.' if values else ''}".strip()
         rows.append(f"| `{variable_of(name)}` | {default} | {meaning} |")
     return _page(

@@ -21,6 +21,7 @@
     │   ├── UnsupportedFileError       a symlink, socket, device, unreadable or reserved file
     │   ├── SparkPathError             a path, table or format that a Spark task can't be given
     │   └── WorkspaceChangedError      a file moved under the runtime while it was being staged
+    ├── SparkFailedError           Spark failed at what the runtime asked of it
     ├── FenceError                 this attempt may not publish
     │   ├── StaleAttemptError          the orchestrator no longer counts on it
     │   │   └── SupersededError            … because it was delivered again: that one speaks now
@@ -204,6 +205,12 @@ class WorkspaceChangedError(WorkspaceError):
     """A file changed between the checks and its upload, so it isn't what was checked."""
 
     code = "workspace_changed"
+
+
+class SparkFailedError(PeragoError):
+    """Spark failed at what the runtime asked of it, not at the task's own code."""
+
+    code = "spark_failed"
 
 
 class FenceError(PeragoError):

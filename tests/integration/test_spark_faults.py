@@ -224,9 +224,8 @@ class DisturbedRun:
         self.place = place
         self.home = directory / "home"
         self._directory = directory
-        self._environment = os.environ | environment_of(
-            settings_for(self.home, server, publish_fence="cas"), server
-        )
+        self.settings = settings_for(self.home, server, publish_fence="cas")
+        self._environment = os.environ | environment_of(self.settings, server)
         place.bench.write({"songs/raw.txt": "as it was"})
         self.before = place.bench.head
         place.bench.branch = "work"  # which it makes: it runs on no others
@@ -262,7 +261,7 @@ class DisturbedRun:
         finally:
             process.kill()
         assert code == 0, (self._directory / "said").read_text(errors="replace")
-        with closing(EmbeddedQueue(next(self.home.rglob("queue.db")))) as queue:
+        with closing(open_queue(self.settings)) as queue:
             (run,) = queue.runs()
         assert run.status == "COMPLETED"
         assert len(run.attempts) == attempts
@@ -273,7 +272,7 @@ class DisturbedRun:
         assert [row["n"] for row in place.rows("songs/t")] == APPENDED
         assert [key for key in place.objects() if not key.endswith(".parquet")] == ["songs/raw.txt"]
         assert place.staging_branches == []
-        assert list((self.home / "attempts").glob("lakefs-*/*")) == []
+        assert list(self.settings.attempts.iterdir()) == []
         assert processes_with("PERAGO_HOME", str(self.home)) == []
 
 

@@ -29,6 +29,7 @@ CODES = {
     "unsafe_key": "UnsafeKeyError",
     "unsupported_file": "UnsupportedFileError",
     "spark_path": "SparkPathError",
+    "spark_failed": "SparkFailedError",
     "workspace_changed": "WorkspaceChangedError",
     "fence": "FenceError",
     "stale_attempt": "StaleAttemptError",

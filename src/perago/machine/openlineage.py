@@ -17,6 +17,8 @@ DEFAULT_NAMESPACE = "perago"
 _FILE = "openlineage.yml"
 _TRANSPORT = "OPENLINEAGE__TRANSPORT"
 
+_REQUEST_MILLISECONDS = "1000"  # an attempt waits for Spark's listener, as for nothing else of it
+
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
     """Whether lineage is to be sent anywhere, by OpenLineage's own rules.
@@ -51,7 +53,7 @@ def http_transport(environment: Mapping[str, str]) -> dict[str, str]:
     url = environment.get("OPENLINEAGE_URL", "").strip()
     if not url or _is_spelled_out(environment):
         return {}
-    transport = {"type": "http", "url": url}
+    transport = {"type": "http", "url": url, "timeoutInMillis": _REQUEST_MILLISECONDS}
     if endpoint := environment.get("OPENLINEAGE_ENDPOINT", "").strip():
         transport["endpoint"] = endpoint
     if key := environment.get("OPENLINEAGE_API_KEY", "").strip():

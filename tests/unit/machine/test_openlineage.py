@@ -49,6 +49,7 @@ def test_the_plain_variables_are_spelled_out_for_java():
     assert http_transport(given) == {
         "type": "http",
         "url": "http://catalogue.example",
+        "timeoutInMillis": "1000",
         "endpoint": "in",
         "auth.type": "api_key",
         "auth.apiKey": "hunter2",

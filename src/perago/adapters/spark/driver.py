@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.spark.configuration import as_properties, is_local, spark_defaults
-from perago.adapters.spark.failures import essence
+from perago.adapters.spark.failures import essence, hush
 from perago.adapters.spark.gateway import GatewayEnded, end, launch
 from perago.adapters.spark.partition_overwrite import adapt_writers
 from perago.errors import RuntimeConfigError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 REACH_SECONDS = 5.0
 _ENDING_SECONDS = 60.0
 _LAST_LINES = 15
+_LATEST = 20
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -144,12 +146,14 @@ class Driver:
         from pyspark.sql import DataFrameWriter, SparkSession
 
         self.start()
+        hush()
         adapt_writers(DataFrameWriter)
         session = self._session = self._base.newSession()
         for key, value in hadoop.items():
             session._jsc.hadoopConfiguration().set(key, value)  # noqa: SLF001 - as above
         # Whoever asks Spark for "the" session is to get this one.
         SparkSession._instantiatedSession = session  # noqa: SLF001 - as its builder does
+        SparkSession._activeSession = session  # noqa: SLF001
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
         session._jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
         session.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
@@ -181,12 +185,28 @@ class Driver:
         for query in self._session.streams.active if self._session else ():
             query.stop()
         tracker = context.statusTracker()
-        if not tracker.getActiveJobsIds():
-            return
-        context.cancelAllJobs()
         deadline = time.monotonic() + _ENDING_SECONDS
-        while tracker.getActiveJobsIds() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while tracker.getActiveJobsIds() or self._has_commands():
+            if time.monotonic() > deadline:
+                break
+            context.cancelAllJobs()
+            time.sleep(_LOOK_SECONDS)
+
+    def _has_commands(self) -> bool:
+        """Whether a write still goes on beside its jobs: they are committed, or cleaned up after.
+
+        Only a thread that outlives its body can be at that, so it is one of the latest.
+        """
+        if self._session is None:
+            return False
+        store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
+        running = self._session._jvm.org.apache.spark.sql.execution.SQLExecution  # noqa: SLF001
+        before = max(store.executionsCount() - _LATEST, 0)
+        latest = store.executionsList(before, _LATEST)
+        return any(
+            running.getQueryExecution(latest.apply(n).executionId()) is not None
+            for n in range(latest.size())
+        )
 
     def end(self) -> None:
         session, self._session = self._session, None
@@ -194,9 +214,10 @@ class Driver:
             return
         with suppress(Exception):  # a driver that is gone has nothing left of it
             self.end_jobs()
-            jvm, state = session._jvm, session._jsparkSession.sharedState()  # noqa: SLF001
-            state.cacheManager().clearCache()
-            _drop_global_views(session)
+            jvm, java = session._jvm, session._jsparkSession  # noqa: SLF001
+            java.sharedState().cacheManager().clearCache()
+            # The public catalog would list them by a query, which takes longer than all the rest.
+            java.sessionState().catalog().globalTempViewManager().clear()
             hadoop = session._jsc.hadoopConfiguration()  # noqa: SLF001
             hadoop.clear()
             hadoop.addResource(self._pristine)
@@ -221,12 +242,6 @@ class Driver:
         if base is None or base.sparkContext._jsc is None:  # noqa: SLF001 - a body stopped it
             return None
         return base.sparkContext
-
-
-def _drop_global_views(session: SparkSession) -> None:
-    for view in session.catalog.listTables("global_temp"):
-        if view.namespace == ["global_temp"]:
-            session.catalog.dropGlobalTempView(view.name)
 
 
 def _write_privately(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ Spark Connect, and only the text is alike.
 
 from __future__ import annotations
 
+import logging
 import re
 
 _CONDITION = re.compile(
@@ -84,3 +85,8 @@ def _plain(text: str) -> str:
     said = _CALL.sub("", _STACK.sub("", text).strip())
     said = _TASK.sub("", _JAVA_NAME.sub("", said))
     return _JAVA_NAME.sub("", said) or text.strip().partition("\n")[0]
+
+
+def hush() -> None:
+    """Keep PySpark from printing errors it raises as well: they may show values of the data."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)

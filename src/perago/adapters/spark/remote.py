@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from perago.adapters.spark.failures import essence
+from perago.adapters.spark.driver import REACH_SECONDS
+from perago.adapters.spark.failures import essence, hush
 from perago.adapters.spark.partition_overwrite import adapt_writers
 from perago.errors import RuntimeConfigError
 from perago.model.outcome import Computation
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
+
+_PORT = 15002
+_FIX = "start the Spark Connect server, correct the address, or unset SPARK_REMOTE"
 
 
 @dataclass(slots=True)
@@ -32,14 +37,25 @@ class Remote:
     def address(self) -> str:
         """Where it is, without what may be secret."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}:{parts.port or 15002}"
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"
 
     @property
     def sees_local_files(self) -> bool:
         return False
 
     def start(self) -> None:
-        """Nothing is kept between attempts: the server has it all ready."""
+        """Nothing is kept between attempts: the server has it all ready.
+
+        Left to itself, PySpark would try for ten minutes to reach one that isn't there.
+        """
+        parts = urlsplit(self.url)
+        try:
+            place = (parts.hostname or "", parts.port or _PORT)
+            socket.create_connection(place, REACH_SECONDS).close()
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE={self.address} can't be reached: {error}", fix=_FIX
+            ) from error
         self.load()
 
     def bring(self) -> None:
@@ -56,10 +72,11 @@ class Remote:
 
     def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         del hadoop  # is the server's own business
-        self.load()
+        self.start()
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.readwriter import DataFrameWriter
 
+        hush()
         adapt_writers(DataFrameWriter)
         try:
             session: Any = SparkSession.builder.remote(self.url).appName(name).create()
@@ -67,7 +84,7 @@ class Remote:
         except Exception as error:
             raise RuntimeConfigError(
                 f"SPARK_REMOTE={self.address} can't be used: {essence(error) or error}",
-                fix="start the Spark Connect server, correct the address, or unset SPARK_REMOTE",
+                fix=_FIX,
             ) from error
         session.registerProgressHandler(self._progressed)
         session.addTag(name)

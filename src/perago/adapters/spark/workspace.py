@@ -10,6 +10,7 @@ from perago.adapters.spark.failures import essence
 from perago.adapters.spark.formats import checked_format, format_of
 from perago.adapters.spark.paths import is_match, readable, without_wildcards, writable
 from perago.declare.patterns import regex_of_glob
+from perago.errors import SparkFailedError
 from perago.model.outcome import Transfer
 
 if TYPE_CHECKING:
@@ -98,9 +99,14 @@ class OpenSparkWorkspace:
         self._place.look_at_staged(commit)
 
     def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
-        from perago.adapters.spark.checks import check_table
+        from perago.adapters.spark.checks import check_tables
 
-        return [check_table(each, self._read) for each in rules]
+        try:
+            return check_tables(rules, self._read)
+        except Exception as error:
+            if said := essence(error):
+                raise SparkFailedError(f"looking into the data failed: {said}") from error
+            raise
 
     def _read(self, path: str, format: str | None) -> DataFrame:  # noqa: A002 - as Spark calls it
         kind = format or format_of(path, self._place.files(path))
