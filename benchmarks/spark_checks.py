@@ -55,7 +55,7 @@ class Race:
         self.spark = spark
         say("  cleaning the events")
         target = scratch / "clean" / "events"
-        self.kept = spark_by_hand.clean(spark, (tree / "raw").as_uri(), target.as_uri())["kept"]
+        self.kept = spark_by_hand.clean(spark, f"file://{tree}/raw", f"file://{target}")["kept"]
         self.places = {KEPT: scratch / "clean" / KEPT, CATALOGUE: tree / CATALOGUE}
         spec = clean.workspace
         assert spec is not None
@@ -63,7 +63,7 @@ class Race:
 
     def read(self, path: str, _format: str | None = None) -> DataFrame:
         kind = "json" if path == CATALOGUE else "parquet"
-        return self.spark.read.format(kind).load(self.places[path].as_uri())
+        return self.spark.read.format(kind).load(f"file://{self.places[path]}")
 
     def perago(self) -> float:
         with stopwatch() as taken:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TIMES_BY_HAND = 1.10
 ROUNDS = 3
+_UNCHECKED = ("perago, unchecked", "by hand, unchecked")
 
 
 def measure_files(scratch: Path, scale: Scale) -> Report:
@@ -65,10 +66,10 @@ class Files:
         self._outputs.mkdir()
 
     def uri(self, path: str) -> str:
-        return (self._tree / PREFIX / path).as_uri()
+        return f"file://{self._tree}/{PREFIX}/{path}"
 
     def output(self, path: str) -> str:
-        return (self._outputs / path).as_uri()
+        return f"file://{self._outputs}/{path}"
 
     def end(self) -> None:
         shutil.rmtree(self._outputs)
@@ -160,10 +161,7 @@ def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
 
     outside = samples["perago, outside"]
     return (
-        times("the attempt without its checks: times by hand", *(_UNCHECKED)),
+        times("the attempt without its checks: times by hand", *_UNCHECKED),
         times("with its checks: times by hand with the same checks", "perago", "by hand"),
         Figure("outside of body and checks", f"{spread_of(outside)}: {last.told}", median(outside)),
     )
-
-
-_UNCHECKED = ("perago, unchecked", "by hand, unchecked")

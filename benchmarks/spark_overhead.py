@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,5 +116,5 @@ def gaps_of(settings: Settings, run: str) -> list[float]:
     bodies = [each["seconds"] for each in told if each["step"] == "body"]
     return [
         (after - before).total_seconds() - body
-        for before, after, body in zip(reports, reports[1:], bodies[1:], strict=True)
+        for (before, after), body in zip(pairwise(reports), bodies[1:], strict=True)
     ]
