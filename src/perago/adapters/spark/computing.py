@@ -50,7 +50,10 @@ class Spark(Protocol):
         ...
 
     def end_jobs(self) -> None:
-        """Cancel what is still being computed, and return when nothing is."""
+        """Cancel what is still being computed, and return when nothing is.
+
+        Raises SparkFailedError if it doesn't end.
+        """
         ...
 
     def end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -16,7 +17,7 @@ from perago.adapters.spark.configuration import as_properties, is_local, spark_d
 from perago.adapters.spark.failures import essence, hush
 from perago.adapters.spark.gateway import GatewayEnded, end, launch
 from perago.adapters.spark.partition_overwrite import adapt_writers
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, SparkFailedError
 from perago.machine.spark_home import spark_home
 from perago.model.outcome import Computation
 
@@ -85,6 +86,7 @@ class Driver:
         from pyspark.sql import SparkSession
 
         assert_reachable(settings["spark.master"])
+        _assert_plain(self.scratch)
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         needed = self.environment.bring(settings)
@@ -188,7 +190,11 @@ class Driver:
         deadline = time.monotonic() + _ENDING_SECONDS
         while tracker.getActiveJobsIds() or self._has_commands():
             if time.monotonic() > deadline:
-                break
+                raise SparkFailedError(
+                    f"jobs of the task are still running {_ENDING_SECONDS:.0f} s after they were "
+                    "cancelled",
+                    fix="wait in the body for every thread it starts",
+                )
             context.cancelAllJobs()
             time.sleep(_LOOK_SECONDS)
 
@@ -250,6 +256,16 @@ def _write_privately(path: Path, text: str) -> None:
         path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
     ) as file:
         file.write(text)
+
+
+def _assert_plain(path: Path) -> None:
+    """Raises RuntimeConfigError if a name on the way means something else to Spark."""
+    if found := re.search(r'[,*?{}\[\]\\"]', str(path)):
+        raise RuntimeConfigError(
+            f"Spark can't work below {path}: it takes {found[0]!r} for something else than a part "
+            "of a name",
+            fix="point PERAGO_WORKSPACE_ROOT at a directory without it",
+        )
 
 
 def assert_reachable(master: str) -> None:
