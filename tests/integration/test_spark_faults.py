@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import spark_fault_tasks
-from living_processes import children_of, command_of, processes_with, until
+from living_processes import PROC, command_of, processes_with, until
 from spark_fault_tasks import append, faults
 from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for
 
@@ -80,28 +80,32 @@ def slow_write(ws, seconds, *, if_row):
 # --- executors -----------------------------------------------------------------------------------
 
 
-def test_an_executor_killed_during_a_write_is_made_up_for(place, spark_cluster):
+def executors_of(spark):
+    """The processes that compute for a driver: it is named in their commands."""
+    port = spark.conf.get("spark.driver.port")
+    driver = f"CoarseGrainedScheduler@127.0.0.1:{port}"
+    pids = [int(path.name) for path in PROC.glob("[0-9]*")]
+    return [pid for pid in pids if driver in (command := command_of(pid)) and "java" in command]
+
+
+def test_an_executor_killed_during_a_write_is_made_up_for(place):
     before = place.bench.head
     killed = []
 
-    def executors():
-        workers = [worker.pid for worker in spark_cluster.workers]
-        below = [pid for worker in workers for pid in children_of(worker)]
-        return [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
+    def kill_one(spark):
+        tracker = spark.sparkContext.statusTracker()
 
-    def kill_one(tracker):
         def is_writing():
             stages = [tracker.getStageInfo(n) for n in tracker.getActiveStageIds()]
             return any(stage and stage.numActiveTasks for stage in stages)
 
         until(is_writing, "a task that writes")
-        pid = executors()[0]
+        pid = until(lambda: executors_of(spark), "an executor")[0]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 
     def body(ws):
-        tracker = ws.spark.sparkContext.statusTracker()
-        killer = threading.Thread(target=kill_one, args=[tracker])
+        killer = threading.Thread(target=kill_one, args=[ws.spark])
         killer.start()
         slow_write(ws, 3, if_row="true")
         killer.join()
@@ -117,9 +121,12 @@ def test_of_a_task_that_is_run_twice_at_a_time_one_is_published(place):
     def body(ws):
         ws.spark.range(0, 4, 1, 4).count()  # both executors are there
         slow_write(ws, 6, if_row="id = 3")
-        store = ws.spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no public way
-        stages = [stage for stage in range(8) if store.speculationSummary(stage, 0).isDefined()]
-        return len(stages)
+        context = ws.spark.sparkContext
+        tracker = context.statusTracker()
+        jobs = tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
+        stages = [stage for job in jobs for stage in tracker.getJobInfo(job).stageIds]
+        store = context._jsc.sc().statusStore()  # noqa: SLF001 - no public way
+        return sum(store.speculationSummary(stage, 0).isDefined() for stage in stages)
 
     assert place.answer(body) >= 1, "there was a second copy"
     assert_published_once(place, before, files=4, rows=[0, 1, 2, 3])

@@ -59,8 +59,9 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         from perago.operations.own_branches import own_branches
         from perago.operations.starting import StartingPoint, start_run
         from perago.ports.runs import SharedRuns
-        from perago.wiring import open_runs, open_store
+        from perago.wiring import bring_spark, open_runs, open_store
 
+        bring_spark(settings, tell)
         store = for_this_command(open_store(settings))
         runs = for_this_command(open_runs(settings))
         repository = _unused_name(store)

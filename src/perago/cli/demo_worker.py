@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 _START = "from perago.cli.main import main; main()"
-_READY_SECONDS = 60.0
+_READY_SECONDS = 120.0  # Spark has to start
 _GRACE_SECONDS = 20.0
 _TAIL_BYTES = 2000
 
