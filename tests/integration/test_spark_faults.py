@@ -23,6 +23,9 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
 from perago.ports.failpoints import FAILPOINTS
+from perago.stack.running import Running
+from perago.stack.server import free_port, launch
+from perago.stack.spark import worker_server
 from perago.testing import ManualClock
 from perago.wiring import build_runtime, open_queue
 
@@ -57,6 +60,27 @@ def engines(lakefs_server, spark_cluster, tmp_path_factory):
 
 
 @pytest.fixture
+def worker_elsewhere(spark_cluster, tmp_path):
+    """A third worker, on another host: Spark runs no second copy on the host of the first."""
+    here = worker_server(
+        "spark-worker-3", tmp_path / "worker", free_port(), print, master=spark_cluster.address
+    )
+    *words, master = here.command
+    there = replace(
+        here,
+        command=(*(elsewhere(word) for word in words), master),
+        health_url=elsewhere(here.health_url),
+        environment={name: elsewhere(value) for name, value in here.environment.items()},
+    )
+    with Running(there, launch(there)):
+        yield
+
+
+def elsewhere(text):
+    return text.replace("127.0.0.1", "127.0.0.2")
+
+
+@pytest.fixture
 def place(engines, lakefs_server, tmp_path):
     with closing(SparkPlace(tmp_path, engines, lakefs_server)) as opened:
         yield opened
@@ -70,11 +94,11 @@ def assert_published_once(place, before, *, files, rows):
     place.assert_nothing_left()
 
 
-def slow_write(ws, seconds, *, if_row):
-    """Four rows, each by a task and in a file of its own; the rows named take that long."""
+def slow_write(ws, seconds, *, if_row, rows=4, path="t"):
+    """Some rows, each by a task and in a file of its own; the rows named take that long."""
     slow = f"if({if_row}, java_method('java.lang.Thread', 'sleep', {seconds * 1000}L), '')"
-    rows = ws.spark.range(0, 4, 1, 4).selectExpr("id as n", f"{slow} as slow")
-    rows.write.parquet(ws.output("t"))
+    frame = ws.spark.range(0, rows, 1, rows).selectExpr("id as n", f"{slow} as slow")
+    frame.write.parquet(ws.output(path))
 
 
 # --- executors -----------------------------------------------------------------------------------
@@ -115,12 +139,14 @@ def test_an_executor_killed_during_a_write_is_made_up_for(place):
     assert_published_once(place, before, files=4, rows=[0, 1, 2, 3])
 
 
+@pytest.mark.usefixtures("worker_elsewhere")
 def test_of_a_task_that_is_run_twice_at_a_time_one_is_published(place):
     before = place.bench.head
 
     def body(ws):
-        ws.spark.range(0, 4, 1, 4).count()  # both executors are there
-        slow_write(ws, 6, if_row="id = 3")
+        until(lambda: has_executor_elsewhere(ws.spark), "the third worker's executor")
+        slow_write(ws, 1, if_row="true", rows=6, path="first")  # and all are in practice
+        slow_write(ws, 12, if_row="id = 3")
         context = ws.spark.sparkContext
         tracker = context.statusTracker()
         jobs = tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
@@ -129,7 +155,12 @@ def test_of_a_task_that_is_run_twice_at_a_time_one_is_published(place):
         return sum(store.speculationSummary(stage, 0).isDefined() for stage in stages)
 
     assert place.answer(body) >= 1, "there was a second copy"
-    assert_published_once(place, before, files=4, rows=[0, 1, 2, 3])
+    assert_published_once(place, before, files=10, rows=[0, 1, 2, 3])
+
+
+def has_executor_elsewhere(spark):
+    executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()  # noqa: SLF001
+    return any(executor.host() == "127.0.0.2" for executor in executors)
 
 
 # --- a driver that stood still --------------------------------------------------------------------
