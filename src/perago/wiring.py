@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 
+SPARK_LOGS = "spark-*.log"
+"""Names what the Spark of a process says of itself, among the logs."""
+
 SPARK_SCRATCH = "spark-*"
 """Names what is kept for a while for the Spark of a process, below the attempts."""
 
@@ -230,7 +233,9 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
         )
 
     environment = Environment(on_lakefs=settings.store == "lakefs", tell=tell)
-    return Driver(configure, environment, scratch, settings.logs / f"spark-{os.getpid()}.log")
+    return Driver(
+        configure, environment, scratch, settings.logs / SPARK_LOGS.replace("*", str(os.getpid()))
+    )
 
 
 def spark_scratch(settings: Settings, process: int) -> Path:

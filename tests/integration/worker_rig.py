@@ -83,7 +83,7 @@ class Place:
 
     def attempts_of(self, home="home"):
         """The directories of attempts that are there now, whatever address lakeFS was known by."""
-        found = (self.directory / home / "attempts").glob("lakefs-*/*")
+        found = (self.directory / home).glob("lakefs-*/attempts/*")
         return [path for path in found if path.is_dir()]
 
     @property

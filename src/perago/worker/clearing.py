@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import PeragoError, StoreError
 from perago.flow.recover import collect, leftovers
-from perago.wiring import SPARK_SCRATCH
+from perago.wiring import SPARK_LOGS, SPARK_SCRATCH
 from perago.worker.record import SPOOLS
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ class Janitor:
                 is_a_run_of_ours = (directory / RUNNER_LOCK).exists()
                 if directory.stat().st_mtime < oldest and not is_a_run_of_ours:
                     shutil.rmtree(directory, ignore_errors=True)
-        for spool in self._logs.glob(SPOOLS):  # of executors that nobody outlived
+        # What executors printed that nobody outlived, and what their Sparks had to say.
+        for file in (*self._logs.glob(SPOOLS), *self._logs.glob(SPARK_LOGS)):
             with suppress(OSError):
-                if spool.stat().st_mtime < oldest:
-                    spool.unlink()
+                if file.stat().st_mtime < oldest:
+                    file.unlink()

@@ -34,6 +34,7 @@ _ENDING_SECONDS = 60.0
 _LAST_LINES = 15
 _LATEST = 20
 _LOOK_SECONDS = 0.05
+_DEFAULT_DATABASE = "default"
 
 
 @dataclass(slots=True)
@@ -224,6 +225,7 @@ class Driver:
             java.sharedState().cacheManager().clearCache()
             # The public catalog would list them by a query, which takes longer than all the rest.
             java.sessionState().catalog().globalTempViewManager().clear()
+            _empty(java.sharedState().externalCatalog())
             hadoop = session._jsc.hadoopConfiguration()  # noqa: SLF001
             hadoop.clear()
             hadoop.addResource(self._pristine)
@@ -248,6 +250,17 @@ class Driver:
         if base is None or base.sparkContext._jsc is None:  # noqa: SLF001 - a body stopped it
             return None
         return base.sparkContext
+
+
+def _empty(catalog: Any) -> None:
+    """Drop the tables and databases that a task has made in Spark's own catalogue."""
+    databases = catalog.listDatabases()
+    for name in (databases.apply(n) for n in range(databases.size())):
+        if name != _DEFAULT_DATABASE:
+            catalog.dropDatabase(name, True, True)  # noqa: FBT003 - Java's: if it is there, with all
+    tables = catalog.listTables(_DEFAULT_DATABASE)
+    for name in (tables.apply(n) for n in range(tables.size())):
+        catalog.dropTable(_DEFAULT_DATABASE, name, True, False)  # noqa: FBT003 - as above
 
 
 def _write_privately(path: Path, text: str) -> None:
