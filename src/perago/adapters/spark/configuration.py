@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _MEBIBYTE = 1024**2
 _LEAST_MEMORY, _MOST_MEMORY = 1024 * _MEBIBYTE, 8192 * _MEBIBYTE
 _PARTITIONS_PER_CORE = 8
+_SETTING = re.compile(r"([^\s=:]+)\s*[=:]?\s*(.*)")  # as Java's properties have it
 
 QUIET = {
     "spark.ui.enabled": "false",
@@ -99,14 +101,8 @@ def spark_defaults(environment: Mapping[str, str], spark_home: Path) -> dict[str
         lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
-    found = {}
-    for line in lines:
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        key, _, value = text.replace("=", " ", 1).replace("\t", " ").partition(" ")
-        found[key] = value.strip()
-    return found
+    texts = (line.strip() for line in lines if not line.lstrip().startswith(("#", "!")))
+    return {found[1]: found[2] for text in texts if (found := _SETTING.match(text))}
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
