@@ -45,10 +45,10 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _home,
-        *((_attempts, _disk, _filesystem, _sqlite) if _has_a_store(settings) else ()),
+        *((_attempts, _disk, _filesystem, _sqlite) if has_a_store(settings) else ()),
         *((_store,) if settings.store == "embedded" else ()),
-        *((_runs,) if _has_a_store(settings) and settings.orchestrator == "embedded" else ()),
-        *((_leftovers,) if _has_a_store(settings) else ()),
+        *((_runs,) if has_a_store(settings) and settings.orchestrator == "embedded" else ()),
+        *((_leftovers,) if has_a_store(settings) else ()),
         _failpoints,
     )
     for check in checks:
@@ -61,7 +61,8 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "fail", str(error), "see to it that this user can write there")
 
 
-def _has_a_store(settings: Settings) -> bool:
+def has_a_store(settings: Settings) -> bool:
+    """Whether it is known where workspaces are kept."""
     try:
         return settings.store == "embedded" or bool(settings.lakefs_login)
     except RuntimeConfigError:

@@ -10,7 +10,7 @@ from perago.adapters.spark.failures import essence
 from perago.adapters.spark.partition_overwrite import PROTOCOL_KEY
 from perago.adapters.spark.remote import Remote
 from perago.adapters.spark.s3a import COMMITTER, uri_of
-from perago.cli.diagnosis import Finding
+from perago.cli.diagnosis import Finding, has_a_store
 from perago.errors import PeragoError
 from perago.machine.spark_home import VERSION, is_installed
 from perago.machine.spark_jars import cached_s3_jars
@@ -37,10 +37,11 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
     if not is_installed():
         yield Finding("spark", "ok", "PySpark isn't installed: no Spark tasks here")
         return
+    if not has_a_store(settings):  # which is told already
+        return
     try:
         spark = spark_of(settings)
-        if settings.store == "embedded" or settings.lakefs_endpoint is not None:
-            spark_engine(settings, spark).assert_within_reach()
+        spark_engine(settings, spark).assert_within_reach()
         if isinstance(spark, Remote):
             yield from _connect(spark, settings, repository)
         else:

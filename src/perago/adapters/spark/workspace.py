@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perago.ports.engine import Computing
 
 _LOOK_SECONDS = 0.5
+_LAST_LOOK_SECONDS = 5.0  # a driver that doesn't answer any more must not hold us up
 
 
 class BodyWorkspace:
@@ -135,7 +136,7 @@ class _Watch:
 
     def stop(self) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(_LAST_LOOK_SECONDS)
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
