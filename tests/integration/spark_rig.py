@@ -33,6 +33,27 @@ ON_LOOPBACK = {
 """For the driver of a cluster that is all here."""
 
 
+@contextlib.contextmanager
+def bare_session(scratch, **settings):
+    """Spark by itself, without anything of Perago's."""
+    builder = SparkSession.builder.master("local[2]")
+    plain = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    for name, value in (plain | settings).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
 class Nothing(BaseModel):
     pass
 

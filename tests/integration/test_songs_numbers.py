@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 from songs_in_sql import SongsInSql
+from spark_rig import bare_session
 
 from perago.demo.songs import listens as pipeline
 from perago.demo.songs.events import Amount, write_catalogue, write_events
@@ -22,24 +23,13 @@ AMOUNTS = {
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    from pyspark.sql import SparkSession
-
-    scratch = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "4")
+    settings = {
+        "spark.sql.shuffle.partitions": "4",
         # Far from UTC, and with summer time in between: nothing may depend on it.
-        .config("spark.sql.session.timeZone", "America/New_York")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+        "spark.sql.session.timeZone": "America/New_York",
+    }
+    with bare_session(tmp_path_factory.mktemp("spark"), **settings) as session:
+        yield session
 
 
 @pytest.fixture(scope="module", params=AMOUNTS.values(), ids=AMOUNTS)

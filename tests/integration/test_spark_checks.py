@@ -12,8 +12,8 @@ from random import Random
 from textwrap import dedent
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from spark_rig import bare_session
 
 from perago import require_table
 from perago.adapters.spark.checks import check_table, check_tables
@@ -30,20 +30,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    few = {"spark.sql.shuffle.partitions": "2"}
+    with bare_session(tmp_path_factory.mktemp("spark"), **few) as session:
+        yield session
 
 
 @pytest.fixture

@@ -107,11 +107,13 @@ def _programme(rows: int, spark: str, *, crash: bool) -> str:
 
 def _where_spark_runs(settings: Settings) -> str:
     """A Connect server's address may carry a token: only its host and port are for people."""
+    from perago.adapters.spark.configuration import chosen_master, is_local
+
     if settings.spark_remote is not None:
         address = urlsplit(settings.spark_remote.get_secret_value())
         return f"on the Spark Connect server {address.netloc.rpartition('@')[2].partition(';')[0]}"
-    master = settings.spark_master or settings.spark_conf.get("spark.master", "local[*]")
-    return f"on this machine ({master})" if master.startswith("local") else f"on {master}"
+    master = chosen_master(settings.spark_master, settings.spark_conf)
+    return f"on this machine ({master})" if is_local(master) else f"on {master}"
 
 
 def _make_repository(store: Store, repository: str, own: OwnBranches | None) -> None:

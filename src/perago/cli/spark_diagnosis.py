@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from perago.adapters.spark.configuration import chosen_master
 from perago.adapters.spark.driver import assert_reachable
 from perago.adapters.spark.failures import essence
 from perago.adapters.spark.partition_overwrite import PROTOCOL_KEY
@@ -51,7 +52,7 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
 
 
 def _driver(settings: Settings) -> Iterator[Finding]:
-    where = settings.spark_master or settings.spark_conf.get("spark.master") or "local[*]"
+    where = chosen_master(settings.spark_master, settings.spark_conf)
     assert_reachable(where)
     yield Finding("spark", "ok", f"PySpark {VERSION}, {where}")
     java = installed_spark_java()

@@ -192,7 +192,7 @@ class _Attempt:
                 result = self.task.dump_result(value)
                 changes = self._scan(opened)
                 self.changed = tuple(changes.keys)
-                if spec.read_only or not opened.is_checked_as_staged:
+                if spec.read_only or opened.staged_checks is None:
                     self._check(opened, spec.post, "post")
                     note(guardrails=len(spec.post), files=len(opened.files))
                 note(changed=len(self.changed))
@@ -218,10 +218,10 @@ class _Attempt:
             note(verdict="current")
 
         staged = area.stage(changes) if changes else None
-        if opened.is_checked_as_staged:
+        if checks := opened.staged_checks:
             with steps.step("checks") as note:
                 if staged:
-                    opened.look_at_staged(staged.commit)
+                    checks.look_at_staged(staged.commit)
                 self._check(opened, spec.post, "post")
                 note(guardrails=len(spec.post))
         if staged:
@@ -265,7 +265,7 @@ class _Attempt:
         """What names can tell is looked at first: it costs next to nothing."""
         if names := [g for g in guardrails if isinstance(g, FileGuardrail)]:
             check(names, opened.files, phase)
-        self.tables += check_tables(opened, guardrails, phase, self.runtime.journal)
+        self.tables += check_tables(opened.staged_checks, guardrails, phase, self.runtime.journal)
 
     def _level(self, workspace: WorkspaceRef, staged: StagedWorkspace | None) -> PublishLevel:
         refs = [workspace.ref, *([staged.commit] if staged else [])]

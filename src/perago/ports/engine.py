@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     """Called with how far an engine's computing has come, from one thread at a time."""
 
 
+class StagedChecks(Protocol):
+    """Guardrails that look into the data, and at the very commit that would be published."""
+
+    def look_at_staged(self, commit: str) -> None:
+        """From now on files and tables are those of the staging commit, and nothing else."""
+        ...
+
+    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
+        """What these rules find in the data: of the input commit, or as staged."""
+        ...
+
+
 class OpenWorkspace(Protocol):
     """One attempt's workspace between fetch and publication."""
 
@@ -58,8 +70,8 @@ class OpenWorkspace(Protocol):
         ...
 
     @property
-    def is_checked_as_staged(self) -> bool:
-        """Whether post guardrails are to look at the staging commit, and not at a directory."""
+    def staged_checks(self) -> StagedChecks | None:
+        """By what post guardrails look at the staging commit; None: they look at a directory."""
         ...
 
     def scan(self) -> ChangeSet:
@@ -69,14 +81,6 @@ class OpenWorkspace(Protocol):
         than a stat per file, and reads only files whose stat leaves a doubt. Raises
         UnsupportedFileError or UnsafeKeyError for what can't be stored.
         """
-        ...
-
-    def look_at_staged(self, commit: str) -> None:
-        """From now on files and tables are those of the staging commit, and nothing else."""
-        ...
-
-    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
-        """What these rules find in the data. Only where :attr:`is_checked_as_staged`."""
         ...
 
     def explain(self, error: BaseException) -> str | None:

@@ -173,8 +173,7 @@ class Executor:
         """Start Spark beside a task that comes with others that need it: it takes a while."""
         if self._is_ready_for_spark or task.engine is None:
             return
-        beside = tasks_of(load_module(task.module))
-        if task.engine != SPARK and any(each.engine == SPARK for each in beside):
+        if task.engine != SPARK and _comes_with_spark(task.module):
             self._is_ready_for_spark = True
             self._runtime.engines[SPARK].load()
             threading.Thread(target=self._start_spark, daemon=True, name="spark-start").start()
@@ -258,6 +257,11 @@ class Executor:
 @functools.cache
 def _found(module: str, name: str) -> AnyTask:
     return find_task(module, name)
+
+
+@functools.cache
+def _comes_with_spark(module: str) -> bool:
+    return any(task.engine == SPARK for task in tasks_of(load_module(module)))
 
 
 def _end_orphaned() -> NoReturn:

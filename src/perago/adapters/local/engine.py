@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Execution
     from perago.model.changes import FetchedFile
-    from perago.model.tables import TableReport, TableRules
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import Computing, OpenStaging
     from perago.ports.store import Progress, Store
@@ -58,11 +57,8 @@ class LocalEngine:
         computing: Computing | None = None,
         execution: Execution | None = None,
     ) -> LocalWorkspace:
-        del (
-            staging,
-            computing,
-            execution,
-        )  # a directory is private, and staged when the body is through
+        # A directory is private, and staged when the body is through.
+        del staging, computing, execution
         with _no_search_for_cycles():
             return self._open(store, workspace, prefix, directory, progress)
 
@@ -137,14 +133,8 @@ class LocalWorkspace:
         return self.directory
 
     @property
-    def is_checked_as_staged(self) -> bool:
-        return False
-
-    def look_at_staged(self, commit: str) -> None:
-        raise NotImplementedError(f"a directory is checked before it is staged as {commit}")
-
-    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
-        raise NotImplementedError(f"a declaration can't ask for tables in a directory: {rules}")
+    def staged_checks(self) -> None:
+        return None
 
     def explain(self, error: BaseException) -> str | None:
         del error

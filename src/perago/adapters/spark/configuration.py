@@ -54,6 +54,11 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def chosen_master(master: str | None, chosen: Mapping[str, str]) -> str:
+    """Where a driver computes: what SPARK_MASTER names, then Spark's own setting, then here."""
+    return master or chosen.get("spark.master") or "local[*]"
+
+
 def driver_configuration(
     master: str | None,
     chosen: Mapping[str, str],
@@ -68,7 +73,7 @@ def driver_configuration(
 
     Scratch files go below ``scratch``, whatever ends the driver: its owner removes that.
     """
-    where = master or chosen.get("spark.master") or "local[*]"
+    where = chosen_master(master, chosen)
     return {
         "spark.app.name": "perago",
         "spark.sql.warehouse.dir": f"file://{scratch}/warehouse",

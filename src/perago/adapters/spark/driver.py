@@ -127,10 +127,7 @@ class Driver:
         gateway = SparkContext._gateway  # noqa: SLF001 - as in start
         if gateway is None or (gateway is self._gateway and gateway.proc.poll() is None):
             return
-        with suppress(Exception):
-            gateway.shutdown()
-            end(gateway.proc)
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        _end_gateway()
         SparkContext._active_spark_context = None  # noqa: SLF001 - it was that JVM's
 
     def _why(self, error: Exception, began: int) -> str:
@@ -232,15 +229,10 @@ class Driver:
             session._jsc.sc().setLocalProperties(jvm.java.util.Properties())  # noqa: SLF001
 
     def stop(self) -> None:
-        from pyspark import SparkContext
-
         with suppress(Exception):
             if self._base is not None:
                 self._base.stop()
-            if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001 - as in start
-                SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-                gateway.shutdown()
-                end(gateway.proc)
+        _end_gateway()
         self._base = None
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -250,6 +242,18 @@ class Driver:
         if base is None or base.sparkContext._jsc is None:  # noqa: SLF001 - a body stopped it
             return None
         return base.sparkContext
+
+
+def _end_gateway() -> None:
+    """End the JVM that PySpark has in this process, if any, and have it forgotten. Never raises."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - as in start
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+            end(gateway.proc)
 
 
 def _empty(catalog: Any) -> None:

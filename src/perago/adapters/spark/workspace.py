@@ -64,7 +64,7 @@ class BodyWorkspace:
 
 
 class OpenSparkWorkspace:
-    """Implements :class:`perago.ports.engine.OpenWorkspace`."""
+    """Implements :class:`perago.ports.engine.OpenWorkspace`, and its own ``StagedChecks``."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class OpenSparkWorkspace:
         return list(self._place.files())
 
     @property
-    def is_checked_as_staged(self) -> bool:
-        return True
+    def staged_checks(self) -> OpenSparkWorkspace:
+        return self
 
     def scan(self) -> ChangeSet:
         self._spark.end_jobs()

@@ -129,11 +129,10 @@ class Intake:
                 )
             os.fchmod(source, 0o444)
             self._place(name, source, sha256, size)
-        except OSError as error:
+        except BaseException as error:
             os.unlink(name)
-            raise write_failure(name, error) from error
-        except BaseException:
-            os.unlink(name)
+            if isinstance(error, OSError):
+                raise write_failure(name, error) from error
             raise
         return sha256, size
 
