@@ -35,10 +35,16 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[Interruption]:
+        """Ask it meanwhile. After a Ctrl-C, further ones are still only counted when this ends.
+
+        The process is stopping then, and one more would only cost the person the account of it.
+        """
         numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._note) for number in numbers]
+        before = {number: signal.signal(number, self._note) for number in numbers}
         try:
             yield self
         finally:
-            for number, handler in zip(numbers, before, strict=True):
+            if self.came:
+                del before[signal.SIGINT]
+            for number, handler in before.items():
                 signal.signal(number, handler)

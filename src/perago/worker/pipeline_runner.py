@@ -44,11 +44,11 @@ def run_pipeline(
     Raises RunBusyError if another process works on it.
     """
     with (
+        Interruption().watched() as interruption,
         closing(open_queue(settings, only_run=run_id)) as queue,
         closing(open_store(settings)) as store,
         held_by_us(settings, run_id),
         lineage(settings) as also_watching,
-        Interruption().watched() as interruption,
     ):
         watcher = Watchers(watcher, *also_watching)
         if resume:

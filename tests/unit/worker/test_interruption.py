@@ -1,0 +1,44 @@
+"""Ctrl-C as something to ask about, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from perago.worker.interruption import Interruption
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+def test_a_first_one_waits_out_the_grace_and_a_second_one_does_not():
+    with Interruption().watched() as interruption:
+        assert not interruption.is_due(0)
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.came
+        assert interruption.is_due(0)
+        assert not interruption.is_due(600)
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.is_due(600)
+
+
+def test_undisturbed_everything_is_as_before():
+    with Interruption().watched():
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_pressing_on_does_not_cost_the_account_of_what_was_stopped():
+    before = signal.getsignal(signal.SIGTERM)
+    with Interruption().watched():
+        signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
