@@ -26,6 +26,7 @@ SPARK_CONF_PREFIX = "PERAGO_SPARK_CONF_"
 """What the variables begin with that set one of Spark's settings each."""
 
 _NAME_LENGTH = 12
+_CONNECT_SERVER = re.compile(r"sc://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/(;.*)?)?\Z")
 _SECRET_NAME = re.compile(r"(?i)secret|password|token|access[.]?key")
 
 
@@ -240,8 +241,10 @@ class Settings(BaseSettings):
     @field_validator("spark_remote")
     @classmethod
     def _is_a_connect_server(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith("sc://"):
-            raise PydanticCustomError("remote", "a Spark Connect server begins with sc://")
+        if value is not None and not _CONNECT_SERVER.match(value.get_secret_value()):
+            raise PydanticCustomError(
+                "remote", "a Spark Connect server is sc://HOST[:PORT][/;KEY=VALUE;...]"
+            )
         return value
 
     @property

@@ -65,6 +65,33 @@ def test_a_master_and_a_connect_server_are_not_taken_for_each_other(monkeypatch,
         load_settings()
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "sc://host;token=hush",
+        "sc://host:15002;token=hush",
+        "sc://user:hush@host",
+        "sc://host:hush",
+        "sc://host/path/;token=hush",
+        "sc://",
+    ],
+)
+def test_a_connect_server_s_address_is_refused_before_any_of_it_could_be_told(monkeypatch, value):
+    monkeypatch.setenv("SPARK_REMOTE", value)
+    with pytest.raises(RuntimeConfigError, match="SPARK_REMOTE") as refused:
+        load_settings()
+    assert "sc://HOST[:PORT][/;KEY=VALUE;...]" in str(refused.value)
+    assert "hush" not in str(refused.value) + repr(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["sc://host", "sc://host:1/", "sc://[::1]:15002/;token=a;use_ssl=true"]
+)
+def test_a_connect_server_s_address(monkeypatch, value):
+    monkeypatch.setenv("SPARK_REMOTE", value)
+    assert load_settings().spark_remote.get_secret_value() == value
+
+
 def test_secrets_of_spark_are_not_shown(monkeypatch):
     monkeypatch.setenv("SPARK_REMOTE", "sc://host:15002/;token=hidden")
     monkeypatch.setenv("PERAGO_SPARK_CONF_spark_hadoop_fs_s3a_secret_key", "hidden")

@@ -6,7 +6,6 @@ import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
@@ -106,12 +105,11 @@ def _programme(rows: int, spark: str, *, crash: bool) -> str:
 
 
 def _where_spark_runs(settings: Settings) -> str:
-    """A Connect server's address may carry a token: only its host and port are for people."""
     from perago.adapters.spark.configuration import chosen_master, is_local
+    from perago.adapters.spark.remote import Remote
 
     if settings.spark_remote is not None:
-        address = urlsplit(settings.spark_remote.get_secret_value())
-        return f"on the Spark Connect server {address.netloc.rpartition('@')[2].partition(';')[0]}"
+        return f"by {Remote(settings.spark_remote.get_secret_value()).address}"
     master = chosen_master(settings.spark_master, settings.spark_conf)
     return f"on this machine ({master})" if is_local(master) else f"on {master}"
 

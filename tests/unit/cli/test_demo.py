@@ -12,11 +12,11 @@ from perago.settings import Settings
         ({"SPARK_MASTER": "spark://127.0.0.1:7077"}, "on spark://127.0.0.1:7077"),
         (
             {"SPARK_REMOTE": "sc://spark.example.com:15002/;token=hush;use_ssl=true"},
-            "on the Spark Connect server spark.example.com:15002",
+            "by sc://spark.example.com:15002",
         ),
         (
-            {"SPARK_REMOTE": "sc://user:hush@spark.example.com;token=hush"},
-            "on the Spark Connect server spark.example.com",
+            {"SPARK_REMOTE": "sc://spark.example.com/;token=hush"},
+            "by sc://spark.example.com:15002",
         ),
     ],
 )
