@@ -1,6 +1,7 @@
 """What a Spark task may do with its workspace: the same on both kinds of store, by real Spark."""
 
 import hashlib
+import json
 import os
 from contextlib import closing
 from dataclasses import replace
@@ -490,6 +491,27 @@ def test_a_failing_check_of_what_would_be_published_leaves_the_branch_as_it_was(
     assert "require_table('t', unique=['n']): 1 key occurs more than once" in reason
     assert place.rows("t") == [{"n": 1}]
     assert "publish" not in place.journal.steps()
+
+
+@pytest.mark.parametrize("path", [PublishPath.MERGED, PublishPath.REPLACED])
+def test_the_published_commit_tells_what_was_found_in_its_tables(place, path):
+    with_table(place, 1)
+    before = place.bench.head
+
+    def body(ws):
+        write(numbers(ws, 2, 3), ws.output("t"), "overwrite")
+        if path is PublishPath.REPLACED:
+            place.bench.write({"by": "an attempt that nobody counts on any more"})
+
+    outcome = place.run(body, post=[require_table("t", rows=2, unique=["n"])])
+    assert outcome.published.path is path, outcome.report.reason
+    (head,) = place.bench.store.history(place.bench.repository, place.bench.branch, limit=1)
+    assert head.id == outcome.published.ref
+    assert head.parents == (before,)
+    (found,) = json.loads(head.metadata["perago.tables"])
+    assert found == {"path": "t", "rows": 2, "rules": ["rows=2", "unique=['n']"]}
+    assert [row["n"] for row in place.rows("t")] == [2, 3]
+    place.assert_nothing_left()
 
 
 def test_a_retry_after_a_failed_attempt_starts_from_the_input_again(place):

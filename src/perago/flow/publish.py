@@ -8,7 +8,7 @@ after reading back didn't settle it; never reported as a success.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class Publication:
     now and its lease covers a publication. ``accepted_ref`` is the orchestrator's word on a task:
     only what no task was accepted with can be abandoned. ``note`` is told how long the request
     took that moves the branch: publish budgets are sized by that. ``tables`` is what was found in
-    the data; a merged commit tells it.
+    the data; the published commit tells it.
     """
 
     store: Store
@@ -94,8 +94,9 @@ class Publication:
         if move is Move.MERGE and self.staged:
             return self._merge(self.staged)
         if move is Move.REPLACE and self.staged:
-            self._relocate(head, self.staged.commit)
-            return Published(self.staged.commit, PublishPath.REPLACED, self.level, head.id)
+            with self._telling_tables(self.staged) as replacement:
+                self._relocate(head, replacement)
+            return Published(replacement, PublishPath.REPLACED, self.level, head.id)
         self._relocate(head, self.workspace.ref)
         return Published(self.workspace.ref, PublishPath.RELOCATED_BACK, self.level, head.id)
 
@@ -120,12 +121,12 @@ class Publication:
             return Published(landed.id, PublishPath.MERGED, self.level)
         raise AssertionError("the last sending either lands or raises")
 
-    def _send_merge(self, staged: StagedWorkspace) -> Commit:
+    def _send_merge(self, staged: StagedWorkspace, branch: str | None = None) -> Commit:
         expected = self.workspace.ref if self.level is PublishLevel.CAS else None
         return self.store.merge(
             staged.repository,
             staged.commit,
-            self.workspace.branch,
+            branch or self.workspace.branch,
             expected_head=expected,
             message=commit_message(self.execution),
             metadata=self.execution.metadata()
@@ -176,6 +177,24 @@ class Publication:
             )
 
     # --- parent(H) == A -----------------------------------------------------------------------
+    @contextmanager
+    def _telling_tables(self, staged: StagedWorkspace) -> Iterator[str]:
+        """The commit to put in the head's place: C, or if its tables were looked at, C's like.
+
+        They were looked at in C, which therefore can't tell what was found there. Its like is C
+        merged into a branch of this execution that is at A.
+        """
+        if not self.tables:
+            yield staged.commit
+            return
+        branch = self.execution.trial_branch
+        self.store.create_branch(staged.repository, branch, self.workspace.ref, hidden=True)
+        try:
+            yield self._send_merge(staged, branch).id
+        finally:
+            with suppress(StoreError):  # `perago gc` finds what couldn't be deleted now
+                self.store.delete_branch(staged.repository, branch)
+
     def _relocate(self, head: Commit, to: str) -> None:
         repository, branch = self.workspace.repository, self.workspace.branch
         self._assert_replaceable(head)

@@ -126,7 +126,7 @@ class Execution:
 
     @property
     def trial_branch(self) -> str:
-        """Where a store tries out what it can do, before this execution publishes."""
+        """Where a store tries out what it can do, and a replacement is made."""
         return trial_branch(self.id)
 
     @property
