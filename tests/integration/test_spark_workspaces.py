@@ -509,7 +509,12 @@ def test_the_published_commit_tells_what_was_found_in_its_tables(place, path):
     assert head.id == outcome.published.ref
     assert head.parents == (before,)
     (found,) = json.loads(head.metadata["perago.tables"])
-    assert found == {"path": "t", "rows": 2, "rules": ["rows=2", "unique=['n']"]}
+    assert found == {
+        "phase": "post",
+        "path": "t",
+        "rows": 2,
+        "rules": ["require_table('t', rows=2)", "require_table('t', unique=['n'])"],
+    }
     assert [row["n"] for row in place.rows("t")] == [2, 3]
     place.assert_nothing_left()
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.foundation.transfer import in_parallel
 from perago.adapters.lakefs.answers import Request
 from perago.adapters.lakefs.api import PAGE, Api
 from perago.adapters.lakefs.checksums import MD5
-from perago.adapters.lakefs.fence import COMMIT_ID, NO_COMMIT, Fences
+from perago.adapters.lakefs.commits import Commits, commit_of
+from perago.adapters.lakefs.fence import NO_COMMIT, Fences
 from perago.adapters.lakefs.gateway import Gateway
 from perago.errors import (
     AnswerLostError,
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from perago.model.outcome import Transfer
     from perago.ports.store import Progress
 
-_STAT_THREADS = 8
-_COMMITS_KNOWN = 1000
-
 
 class LakeFSStore:
     """Implements :class:`perago.ports.store.Store`."""
@@ -54,7 +51,7 @@ class LakeFSStore:
         self._api = Api(access)
         self._gateway = Gateway(access, cache)
         self._cache = cache
-        self._commits: dict[tuple[str, str], Commit] = {}
+        self._commits = Commits(self._api)
         self._fences = Fences(self._read_small, self.probe_fence)
 
     def close(self) -> None:
@@ -110,43 +107,10 @@ class LakeFSStore:
         return str(found.default_branch)
 
     def get_commit(self, repository: str, ref: str) -> Commit:
-        """A commit that was read before isn't read again: it never changes."""
-        known = self._commits.get((repository, ref))
-        if known is not None:
-            return known
-        found = self._api.read(
-            Request(f"reading commit {ref!r}", repository, ref=ref),
-            lambda client, timeouts: client.commits_api.get_commit(
-                repository, ref, _request_timeout=timeouts
-            ),
-        )
-        commit = _commit_of(found.to_dict())
-        if len(self._commits) >= _COMMITS_KNOWN:
-            self._commits.clear()
-        self._commits[repository, commit.id] = commit
-        return commit
+        return self._commits.get(repository, ref)
 
     def history(self, repository: str, ref: str, *, limit: int | None = None) -> Iterator[Commit]:
-        amount = PAGE if limit is None else min(limit, PAGE)
-        pages = self._api.pages(
-            Request(f"reading the history of {ref!r}", repository, ref=ref),
-            lambda client, after, timeouts: client.refs_api.log_commits_with_http_info(
-                repository,
-                ref,
-                after=after,
-                amount=amount,
-                first_parent=True,
-                _request_timeout=timeouts,
-                _preload_content=False,
-            ),
-        )
-        seen = 0
-        for page in pages:
-            for found in page:
-                yield _commit_of(found)
-                seen += 1
-                if seen == limit:
-                    return
+        return self._commits.history(repository, ref, limit)
 
     @property
     def outlives_callers(self) -> bool:
@@ -293,44 +257,12 @@ class LakeFSStore:
     def diff(
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[Difference]:
-        """A branch stands for its head here: what is uncommitted is no part of a ref's history."""
-        old, new = (self._commit_id(repository, ref) for ref in (before, after))
-
-        def sides(found: tuple[str, DifferenceKind]) -> Difference:
-            key, kind = found
-            was = None if kind is DifferenceKind.ADDED else self._stat(repository, old, key)
-            now = None if kind is DifferenceKind.REMOVED else self._stat(repository, new, key)
-            return Difference(key, was, now)
-
-        changed = self.changed_keys(repository, old, new, prefix=prefix)
-        while page := list(islice(changed, PAGE)):
-            yield from sorted(
-                in_parallel(page, sides, threads=_STAT_THREADS), key=lambda found: found.key
-            )
+        return self._commits.differences(repository, before, after, prefix)
 
     def changed_keys(
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[tuple[str, DifferenceKind]]:
-        old, new = (self._commit_id(repository, ref) for ref in (before, after))
-        if old == new:
-            return
-        pages = self._api.pages(
-            Request(f"comparing {before!r} and {after!r}", repository, ref=after),
-            lambda client, offset, timeouts: client.refs_api.diff_refs_with_http_info(
-                repository,
-                old,
-                new,
-                type="two_dot",
-                prefix=prefix,
-                after=offset,
-                amount=PAGE,
-                _request_timeout=timeouts,
-                _preload_content=False,
-            ),
-        )
-        for page in pages:
-            for found in page:
-                yield found["path"], DifferenceKind(found["type"])
+        return self._commits.changed_keys(repository, before, after, prefix)
 
     # --- the three ways a branch moves -----------------------------------------------------------
 
@@ -348,7 +280,7 @@ class LakeFSStore:
             )
 
         request = Request(f"committing on {branch!r}", repository, branch)
-        return _commit_of(self._api.mutate(request, commit).to_dict())
+        return commit_of(self._api.mutate(request, commit).to_dict())
 
     def merge(
         self,
@@ -474,18 +406,6 @@ class LakeFSStore:
             return None
         return found
 
-    def _stat(self, repository: str, ref: str, key: str) -> ObjectEntry:
-        found = self._api.read(
-            Request(f"looking at {key!r} at {ref!r}", repository, ref=ref),
-            lambda client, timeouts: client.objects_api.stat_object(
-                repository, ref, key, user_metadata=False, _request_timeout=timeouts
-            ),
-        )
-        return ObjectEntry(key, found.size_bytes, found.checksum, found.physical_address)
-
-    def _commit_id(self, repository: str, ref: str) -> str:
-        return ref if COMMIT_ID.fullmatch(ref) else self.get_commit(repository, ref).id
-
     def _assert_branch(self, repository: str, branch: str) -> None:
         """Raises BranchNotFoundError or RepositoryNotFoundError, if that is what is wrong."""
         try:
@@ -494,17 +414,6 @@ class LakeFSStore:
             raise
         except StoreError:
             return
-
-
-def _commit_of(found: Mapping[str, Any]) -> Commit:
-    return Commit(
-        found["id"],
-        tuple(found["parents"]),
-        found["meta_range_id"],
-        found["message"],
-        dict(found.get("metadata") or {}),
-        float(found["creation_date"]),
-    )
 
 
 def _entry(found: Mapping[str, Any]) -> ObjectEntry:
