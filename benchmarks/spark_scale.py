@@ -31,6 +31,8 @@ NEEDED = 3
 """Times the raw data: they are in the store as well, and are sorted on disk, and cleaned."""
 
 RESULTS = "spark-scale.json"
+HEAP = {"spark.driver.memory": "2g"}
+"""For all sizes, and a fraction of the largest one's data: a JVM uses what it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
     say(f"  the figures are in {results}")
     return Report(
         name="spark_scale",
-        question="clean and rank, embedded, by number of events",
+        question="clean and rank, embedded, by number of events, with a heap of 2 GiB",
         basis="one attempt each in a fresh process; the driver's start isn't counted",
         figures=figures(sizes),
         samples={
@@ -134,7 +136,7 @@ def figures(sizes: list[Size]) -> tuple[Figure, ...]:
 
 
 def one_size(home: Path) -> dict[str, float]:
-    shipped = Shipped(home)
+    shipped = Shipped(home, spark_conf=HEAP)
     with sparked(shipped) as here:
         cleaned = here.attempt(patient(clean), input_ref(shipped))
         ranked = here.attempt(patient(rank), cleaned.ref)
