@@ -78,16 +78,18 @@ def at_most(what: str, measured: str, value: float, bar: float, unit: str) -> Fi
 def interleaved(
     sides: Mapping[str, Callable[[], float]], *, rounds: int, warm_ups: int = 1
 ) -> Samples:
-    """Seconds of every side in every round, A B A B, after one round that isn't counted.
+    """Seconds of every side in every round, B A A B, after one round that isn't counted.
 
     A side times itself, so that its preparation and its checks stay out of the figure. The disk
     is quiet when it starts: what the side before it left to be written is its own affair.
     """
-    samples: Samples = {name: [] for name in sides}
+    names = list(sides)
+    samples: Samples = {name: [] for name in names}
     for number in range(1 - warm_ups, rounds + 1):
-        for name, side in sides.items():
+        # Whoever goes first may find the machine in another state than who follows.
+        for name in names if number % 2 == 0 else names[::-1]:
             settle()
-            seconds = side()
+            seconds = sides[name]()
             if number > 0:
                 samples[name].append(seconds)
         if number > 0:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PARTITIONS = 20
 TIMES_BY_HAND = 1.05
-ROUNDS = 7
+ROUNDS = 5
 
 
 def measure(scratch: Path, scale: Scale) -> Report:
-    rows = scale.rows or scale.pick(quick=20_000, full=5_000_000)
+    rows = scale.rows or scale.pick(quick=20_000, full=20_000_000)
     rounds = scale.rounds_or(ROUNDS)
     tree = scratch / "tree"
     tree.mkdir()
