@@ -52,7 +52,8 @@ suite: servers ## The whole test suite alone, two processes side by side
 .PHONY: matrix
 matrix: servers ## Kill workers and servers everywhere: all of what the suite has a part of
 	$(say) 'Workers and servers killed (pytest, 2 processes)'
-	@$(PYTEST) -m '' $(ARGS) tests/integration/test_lakefs_crash_matrix.py \
+	@$(PYTEST) -m '' $(ARGS) tests/faults/test_zombie.py \
+		tests/integration/test_lakefs_crash_matrix.py \
 		tests/integration/test_conductor_killed.py tests/integration/test_worker_deaths.py \
 		tests/integration/test_worker_leases.py tests/integration/test_worker_servers.py
 

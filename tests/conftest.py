@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from small_spark import SMALL
 
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.cli.main import main
@@ -114,6 +115,12 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "data" / "raw" / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "data" / "raw" / "b.txt").write_text("three\n")
     return tmp_path
+
+
+@pytest.fixture
+def small_spark(project, monkeypatch):
+    """For commands that run Spark tasks on tiny data."""
+    monkeypatch.setenv("PERAGO_SPARK_CONF", json.dumps(SMALL))
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_a_run_goes_on_when_nobody_reads_about_it(project, queue, closed):
     assert run.status == "COMPLETED"
 
 
+@pytest.mark.usefixtures("small_spark")
 def test_so_does_the_demo_in_its_own_home(project, monkeypatch):
     monkeypatch.setenv("PERAGO_HOME", str(project / "elsewhere"))
     arguments = ("demo", "--rows", "50", "--no-crash")
@@ -130,6 +131,7 @@ def still_open(monkeypatch):
     return remaining
 
 
+@pytest.mark.usefixtures("small_spark")
 @pytest.mark.parametrize(
     "arguments", [("run", "songs_tasks", "--from", "data"), ("demo", "--no-crash", "--rows", "50")]
 )

@@ -10,20 +10,12 @@ import pyarrow.parquet as pq
 from lakefs_bench import LakeFSBench
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
+from small_spark import SMALL
 
 from perago import RetryPolicy, SparkWorkspace, TaskControls, WorkspaceSpec, task
 from perago.settings import Settings
 from perago.testing import Bench, RecordingJournal
 from perago.wiring import Engines
-
-SMALL = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "768m",
-    "spark.sql.parquet.compression.codec": "uncompressed",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-"""What keeps Spark quick on tiny data."""
-
 
 ON_LOOPBACK = {
     "spark.driver.host": "127.0.0.1",

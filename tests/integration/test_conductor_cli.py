@@ -519,7 +519,7 @@ def test_doctor_tells_a_wrong_key_from_a_right_one_and_shows_no_secret(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("servers", "small_spark")
 def test_the_demo_runs_there_with_a_crash_and_a_worker_of_its_own(perago, project):
     answer = perago("demo", "--rows", 500, *ON, "--json")
     assert (answer.code, answer.json["status"]) == (0, "COMPLETED"), answer.err
