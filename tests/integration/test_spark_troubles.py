@@ -122,6 +122,24 @@ def test_a_jar_that_can_not_be_fetched_is_named(lakefs_server, tmp_path, monkeyp
     assert not list((tmp_path / "tools").glob("spark-s3-jars*/*.jar")), "nothing half fetched"
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("spark.driver.memory", "lots", "lots"),
+        ("spark.serializer", "no.such.One", "ClassNotFoundException: no.such.One"),
+    ],
+)
+def test_a_setting_that_spark_can_not_start_with_is_named(tmp_path, setting, value, told):
+    settings = settings_for(tmp_path / "home", conf={setting: value})
+    with (
+        engines_for(settings) as engines,
+        pytest.raises(RuntimeConfigError, match="Spark couldn't be started") as failure,
+    ):
+        engines["spark"].warm_up()
+    assert told in failure.value.message
+    assert "\n" not in failure.value.message
+
+
 # --- a Spark elsewhere ---------------------------------------------------------------------------
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 REACH_SECONDS = 5.0
 _ENDING_SECONDS = 60.0
 _LAST_LINES = 15
+_SAYS_NOTHING = ("Error: Could not create the Java", "Error: A fatal exception has occurred")
+"""A JVM's last words about an option of its own; which one stands before them."""
+
 _LATEST = 20
 _LOOK_SECONDS = 0.05
 _DEFAULT_DATABASE = "default"
@@ -137,7 +140,8 @@ class Driver:
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(began)
             lines = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
-            told = [line.strip() for line in lines if line.strip() and "\tat " not in line]
+            said = [line.strip() for line in lines if line.strip() and "\tat " not in line]
+            told = [line for line in said if not line.startswith(_SAYS_NOTHING)] or said
             return next((line for line in told if "rror" in line or "xception" in line), told[-1])
         return "it ended without a word"
 

@@ -15,10 +15,10 @@ _CONDITION = re.compile(
     re.DOTALL,
 )
 _STACK = re.compile(r"\n\s+at .*|\n+JVM stacktrace:.*", re.DOTALL)
-_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _PYTHON_ERROR = re.compile(r"^(?!Traceback)[\w.]+(?::[^\n]*)?$", re.MULTILINE)
 _CALL = re.compile(r"\AAn error occurred while calling \S+\n: ")
-_JAVA_NAME = re.compile(r"\A(?:[a-z]\w*\.)+[A-Z][\w$]*(?:: |\Z)")
+_JAVA_NAME = re.compile(r"\A(?:[a-z]\w*\.)+(?P<simple>[A-Z][\w$]*)(?:: |\Z)")
 _TASK = re.compile(
     r"\AJob aborted due to stage failure: .*?most recent failure: Lost task [^:]*executor [^:]*: ",
     re.DOTALL,
@@ -81,10 +81,20 @@ def _plain(text: str) -> str:
         if lines:
             return str(lines[-1])
     if causes := _CAUSE.findall(text):
-        return str(causes[-1])
+        return _message(causes[-1])
     said = _CALL.sub("", _STACK.sub("", text).strip())
-    said = _TASK.sub("", _JAVA_NAME.sub("", said))
-    return _JAVA_NAME.sub("", said) or text.strip().partition("\n")[0]
+    return _message(_TASK.sub("", _message(said)))
+
+
+def _message(said: str) -> str:
+    """What a Java exception says; with its name if it says one word, such as a class, or none."""
+    named = _JAVA_NAME.match(said)
+    if named is None:
+        return said
+    message = said[named.end() :]
+    if " " in message.strip():
+        return message
+    return f"{named['simple']}: {message}" if message else named["simple"]
 
 
 def hush() -> None:

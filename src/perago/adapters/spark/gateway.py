@@ -57,6 +57,7 @@ def launch(spark_home: Path, properties: Path, java_home: Path, log: Path) -> An
             )
         while not announcement.exists():
             if process.poll() is not None:
+                end(process)
                 raise GatewayEnded
             time.sleep(_LOOK_SECONDS)
         announced = _read(announcement)
@@ -86,7 +87,7 @@ def _connect(announced: Announced, process: subprocess.Popen[bytes]) -> Any:
         _restore(before)
     if gateway.proc is not None:  # the variables were taken away meanwhile: that one isn't ours
         gateway.proc.kill()
-        process.kill()
+        end(process)
         raise GatewayEnded
     gateway.proc = process
     return gateway
