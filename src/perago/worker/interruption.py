@@ -35,9 +35,10 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[Interruption]:
-        """Ask it meanwhile. After a Ctrl-C, further ones are still only counted when this ends.
+        """Ask it meanwhile. After a Ctrl-C, further ones are ignored when this ends.
 
-        The process is stopping then, and one more would only cost the person the account of it.
+        The process is stopping then, and one more would only cost the person the account of it, or
+        the exit code: Python takes its own handlers away before it has ended.
         """
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._note) for number in numbers}
@@ -45,6 +46,6 @@ class Interruption:
             yield self
         finally:
             if self.came:
-                del before[signal.SIGINT]
+                before[signal.SIGINT] = signal.SIG_IGN
             for number, handler in before.items():
                 signal.signal(number, handler)

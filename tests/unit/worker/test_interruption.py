@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -42,3 +44,23 @@ def test_pressing_on_does_not_cost_the_account_of_what_was_stopped():
         signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+PRESSED_WHILE_PYTHON_ENDS = """
+import os, signal, sys
+from perago.worker.interruption import Interruption
+
+class AtTheVeryEnd:
+    def __del__(self, press=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        press(pid, number)
+
+at_the_very_end = AtTheVeryEnd()  # goes with the modules: handlers written in Python went before
+with Interruption().watched():
+    signal.raise_signal(signal.SIGINT)
+sys.exit(130)
+"""
+
+
+def test_pressing_on_does_not_cost_the_exit_code():
+    ended = subprocess.run([sys.executable, "-c", PRESSED_WHILE_PYTHON_ENDS], check=False)
+    assert ended.returncode == 130
