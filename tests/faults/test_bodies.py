@@ -114,7 +114,7 @@ def test_everything_a_body_prints_is_in_its_log_whatever_its_bytes(harmless):
 def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, bodies):
     ended = bodies.run("bodies:with_retry", "--param", f"retried.how={how}")
     assert [attempt["status"] for attempt in ended["attempts"]] == ["TIMED_OUT", "COMPLETED"]
-    assert "timeout.seconds=3" in ended["attempts"][0]["reason"]
+    assert "timeout.seconds=6" in ended["attempts"][0]["reason"]
     bodies.assert_nothing_left()
     assert bodies.processes() == []
 

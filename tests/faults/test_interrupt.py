@@ -99,7 +99,7 @@ def test_cancelling_from_outside_stops_the_body_soon(chain, until):
     chain.queue.cancel(chain.only_run.id, "no longer wanted")
     cancelled_at = time.monotonic()
     until(lambda: executor not in chain.processes(), "the body to be stopped")
-    assert time.monotonic() - cancelled_at < 5
+    assert time.monotonic() - cancelled_at < 20  # the body would sleep for minutes
 
     assert chain.ended(runner, expect=1)["status"] == "TERMINATED"
     assert chain.published() == [None, None]

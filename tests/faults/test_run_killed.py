@@ -85,13 +85,15 @@ def test_children_of_a_body_end_with_its_orphaned_executor(chain, until):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_a_runner_killed_at_a_random_moment(seed, chain):
+def test_a_runner_killed_at_a_random_moment(seed, chain, until):
     runner = chain.start("run", "chain:chain")
     try:
         runner.wait(random.Random(seed).uniform(0.1, 2.0))
     except subprocess.TimeoutExpired:
         os.kill(runner.pid, signal.SIGKILL)
         runner.wait()
+    # What was being reported at that moment still counts.
+    until(lambda: not chain.processes(), "the executor to end")
 
     if not chain.queue.runs():  # killed before there was a run
         chain.run("chain:chain")

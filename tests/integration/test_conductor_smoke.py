@@ -1,5 +1,6 @@
 """The smoke script on real servers: it verifies everything, and leaves nothing behind."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -31,7 +32,15 @@ OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_")
 
 
 @pytest.fixture
-def smoke(conductor_server, lakefs_server, tmp_path):
+def alone(common_directory):
+    """One smoke at a time: each looks for what any of them has left."""
+    with (common_directory / "smoke.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def smoke(conductor_server, lakefs_server, tmp_path, alone):
     """Start the script with the servers named in ``.env``, as a person would."""
     started = []
     kept = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}

@@ -35,8 +35,8 @@ def test_all_are_done_at_the_first_attempt_and_leave_no_files(place):
     place.assert_nothing_left()
     logs = Path(worker.home) / "logs"
     assert not list(logs.glob(".printed-*"))
-    # One that happened to take long is worth a directory.
-    assert len(list(logs.iterdir())) < MANY / 2
+    # One that happened to take long is worth a directory; on a busy machine that may be many.
+    assert len(list(logs.iterdir())) < MANY
 
 
 def test_what_a_stopped_worker_had_taken_ahead_is_done_by_the_next_at_once(place):

@@ -112,7 +112,8 @@ def test_a_publication_that_is_broken_off_is_left_to_its_lease(failpoint, place)
     assert place.published() == ["grow"]
 
 
-def test_what_was_being_handed_out_when_it_stopped_is_given_back(place, conductor_server):
+@pytest.mark.parametrize("later", [0, 2.0])
+def test_what_was_being_handed_out_when_it_stopped_is_given_back(later, place, conductor_server):
     """Conductor had given it away already: nobody else would be handed it before its lease ends."""
     run_id = place.start(worker_tasks.growing_patiently)
     with FaultyWire(conductor_server.removesuffix("/api")) as wire:
@@ -121,6 +122,7 @@ def test_what_was_being_handed_out_when_it_stopped_is_given_back(place, conducto
         worker = place.worker(listens=True, CONDUCTOR_SERVER_URL=f"{wire.endpoint}/api")
         until(lambda: asked.is_held, lambda: f"it to ask for work\n{worker}")
         worker.ask_to_stop()
+        time.sleep(later)  # by then it has nothing else left to do
         asked.release()
         assert worker.end() == 0
     assert_another_one_goes_on(place, run_id)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _STEP_WORDS = {
     "validate": "checking the input",
     "directory": "making a private directory",
-    "fetch": "fetching the workspace",
+    "fetch": "opening the workspace",  # fetching it, or starting Spark
     "pre": "checking the input",
     "body": "running",
     "post": "looking for changes",

@@ -206,8 +206,8 @@ class Supervisor:
         self._place.clear()
 
     def settle(self, seconds: float) -> None:
-        """Wait for that long for answers about what was given back."""
-        self._listen(seconds, lambda: bool(self._leaving))
+        """Wait for that long for answers about what was given back, or may have to be."""
+        self._listen(seconds, lambda: self._is_asking or bool(self._leaving))
 
     def _listen(self, seconds: float, condition: Callable[[], bool]) -> None:
         """Listen to the desk alone, for that long or as long as ``condition`` holds."""

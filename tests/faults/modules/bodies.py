@@ -160,7 +160,7 @@ def misbehaving(ws: Path, params: Choice) -> Choice:
     name=f"{WHO}.retried",
     owner_email="d@example.com",
     workspace=WorkspaceSpec(),
-    controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=3, policy="RETRY")),
+    controls=TaskControls(retry=AT_ONCE, timeout=TimeoutPolicy(seconds=6, policy="RETRY")),
 )
 def retried(ws: Path, params: Choice) -> Choice:
     misbehave(ws, params.how)

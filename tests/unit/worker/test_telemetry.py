@@ -211,7 +211,7 @@ def test_a_collector_that_does_not_answer_slows_no_attempt(
     assert slowest < 5  # a call that waited for the collector would take its time-out, 10 s
     began = time.monotonic()
     telemetry.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector):
@@ -228,7 +228,7 @@ def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector)
         telemetry.close()
     """
     told = _python(script, **{ALL: silent_collector})
-    assert time.time() - float(told.stdout) < 2
+    assert time.time() - float(told.stdout) < 5  # as above: far from its time-out
 
 
 # --- what is said about a collector that doesn't work ---------------------------------------------
