@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.spark.configuration import chosen_master
+from perago.adapters.spark.configuration import chosen_master, spark_defaults
 from perago.adapters.spark.driver import assert_reachable
 from perago.adapters.spark.failures import essence
-from perago.adapters.spark.partition_overwrite import PROTOCOL_KEY
 from perago.adapters.spark.remote import Remote
 from perago.adapters.spark.s3a import COMMITTER, uri_of
 from perago.cli.diagnosis import Finding, has_a_store
-from perago.errors import PeragoError
-from perago.machine.spark_home import VERSION, is_installed
+from perago.errors import PeragoError, RuntimeConfigError
+from perago.machine.spark_home import VERSION, is_installed, spark_home
 from perago.machine.spark_jars import cached_s3_jars
 from perago.machine.spark_java import installed_spark_java
 from perago.wiring import spark_engine, spark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+    from perago.adapters.spark.engine import SparkEngine
     from perago.settings import Settings
 
+_BY_VARIABLE = "SPARK_MASTER"
+_MASTER_KEY = "spark.master"
+_FOR_HADOOP = "spark.hadoop."
+_RENAMING = "writes may be renamed, slowly and not in one step"
+_RISKS = {
+    "spark.hadoop.fs.s3a.committer.abort.pending.uploads": (
+        "a job would abort the uploads of others below its path"
+    ),
+}
 _NOTHING = "perago-doctor-looks-for-nothing"
 _NOT_FOUND = "PATH_NOT_FOUND"
 
@@ -42,19 +52,32 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
         return
     try:
         spark = spark_of(settings)
-        spark_engine(settings, spark).assert_within_reach()
+        engine = spark_engine(settings, spark)
         if isinstance(spark, Remote):
+            engine.assert_within_reach()
             yield from _connect(spark, settings, repository)
         else:
-            yield from _driver(settings)
+            yield from _driver(settings, engine)
     except PeragoError as error:
         yield Finding("spark", "fail", error.message, error.fix)
 
 
-def _driver(settings: Settings) -> Iterator[Finding]:
-    where = chosen_master(settings.spark_master, settings.spark_conf)
-    assert_reachable(where)
-    yield Finding("spark", "ok", f"PySpark {VERSION}, {where}")
+def _driver(settings: Settings, engine: SparkEngine) -> Iterator[Finding]:
+    master, source = _master(settings)
+    try:
+        engine.assert_within_reach()
+        assert_reachable(master)
+    except RuntimeConfigError as error:
+        if source == _BY_VARIABLE:
+            raise
+        yield Finding(
+            "spark",
+            "fail",
+            f"{error.message}; {master} is set by {source}",
+            f"change {source}, or set {_BY_VARIABLE}, which wins over it",
+        )
+        return
+    yield Finding("spark", "ok", f"PySpark {VERSION}, {master} ({source})")
     java = installed_spark_java()
     if java is None:
         yield Finding("spark java", "ok", "none that fits: fetched when the first task needs it")
@@ -66,22 +89,46 @@ def _driver(settings: Settings) -> Iterator[Finding]:
         yield Finding("spark jars", "ok", found)
 
 
+def _master(settings: Settings) -> tuple[str, str]:
+    """Where a driver would compute, and what says so."""
+    defaults = spark_defaults(os.environ, spark_home())
+    master = chosen_master(settings.spark_master, defaults | settings.spark_conf)
+    named = {
+        _BY_VARIABLE: settings.spark_master,
+        f"{_MASTER_KEY} in PERAGO_SPARK_CONF": settings.spark_conf.get(_MASTER_KEY),
+        f"{_MASTER_KEY} in spark-defaults.conf": defaults.get(_MASTER_KEY),
+    }
+    return master, next((name for name, value in named.items() if value == master), "the default")
+
+
 def _connect(spark: Remote, settings: Settings, repository: str | None) -> Iterator[Finding]:
     with _session(spark) as session:
         yield Finding("spark connect", "ok", f"{spark.address}, Spark {session.version}")
-        committer = session.conf.get(PROTOCOL_KEY, "")
-        if committer == COMMITTER[PROTOCOL_KEY]:
-            yield Finding("spark committer", "ok", "writes by multipart uploads")
-        else:
-            yield Finding(
-                "spark committer",
-                "fail",
-                f"{PROTOCOL_KEY} is {committer!r} on the server: writes would be renamed, slowly "
-                "and not in one step",
-                "set what docs/how-to/spark.md lists in the server's spark-defaults.conf",
-            )
+        yield from committer_findings({key: _in_force(session, key) for key in COMMITTER})
         if settings.store == "lakefs" and repository is not None:
             yield _way_to(session, repository)
+
+
+def _in_force(session: SparkSession, key: str) -> str:
+    """The value of a setting on the server, whichever of its files or defaults it comes from."""
+    # Of a setting for Hadoop only this statement shows what Hadoop's own files say.
+    shown = session.sql(f"SET {key.removeprefix(_FOR_HADOOP)}").collect()
+    return str(shown[0]["value"])
+
+
+def committer_findings(found: Mapping[str, str]) -> list[Finding]:
+    """What is to be said of a server's committer: one finding for each setting that isn't right."""
+    wrong = [
+        Finding(
+            "spark committer",
+            "fail",
+            f"{key} is {found[key]!r} on the server: {_RISKS.get(key, _RENAMING)}",
+            f"set `{key} {value}` in the server's spark-defaults.conf",
+        )
+        for key, value in COMMITTER.items()
+        if found[key] != value
+    ]
+    return wrong or [Finding("spark committer", "ok", "writes by multipart uploads")]
 
 
 @contextmanager

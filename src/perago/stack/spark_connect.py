@@ -89,6 +89,7 @@ def configuration(
         "spark.driver.extraClassPath": ":".join(map(str, program.jars)),
         "spark.driver.extraJavaOptions": options,
         "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
         **COMMITTER,
