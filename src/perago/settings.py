@@ -365,5 +365,5 @@ SERVERS_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
 
 SECRETS = frozenset(
     variable_of(name)
-    for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote")
+    for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote", "spark_conf")
 )

@@ -49,6 +49,13 @@ def test_settings_may_come_as_json_and_singly(monkeypatch):
     assert load_settings().spark_conf == {"spark.a": "1", "spark.b": "2"}
 
 
+def test_a_value_that_is_no_text_is_refused_without_being_told(monkeypatch):
+    monkeypatch.setenv("PERAGO_SPARK_CONF", '{"spark.ssl.keyPassword": 12345678}')
+    with pytest.raises(RuntimeConfigError, match="PERAGO_SPARK_CONF") as refused:
+        load_settings()
+    assert "12345678" not in f"{refused.value} {refused.value.fix}"
+
+
 def test_what_is_no_json_is_refused_by_name(monkeypatch):
     monkeypatch.setenv("PERAGO_SPARK_CONF", "{spark.a")
     with pytest.raises(RuntimeConfigError, match="PERAGO_SPARK_CONF") as refused:
