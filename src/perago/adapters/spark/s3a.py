@@ -25,8 +25,16 @@ COMMITTER = {
 }
 """Nothing a job writes is there before the job is committed, and nothing is copied for that."""
 
-RENAMING_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
-"""For overwriting single partitions, which the other one refuses: written aside, then renamed."""
+RENAMING = {
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    # Parquet's own committer is one of these already.
+    "spark.sql.sources.outputCommitterClass": (
+        "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter"
+    ),
+}
+"""For overwriting single partitions, which the others refuse: written aside, then renamed."""
 
 
 @dataclass(frozen=True, slots=True)
