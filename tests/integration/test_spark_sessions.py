@@ -110,6 +110,10 @@ LEFT = {
         lambda ws: ws.spark.sql("create database there") and ws.spark.sql("use there") and None,
         lambda ws: ws.spark.catalog.currentDatabase(),
     ),
+    "table": (
+        lambda ws: ws.spark.range(3).write.saveAsTable("there"),
+        lambda ws: [table.name for table in ws.spark.catalog.listTables()],
+    ),
     "property of its jobs": (
         lambda ws: ws.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "mine"),
         lambda ws: ws.spark.sparkContext.getLocalProperty("spark.scheduler.pool"),
@@ -128,6 +132,31 @@ def test_a_task_does_not_see_what_the_one_before_left(place, kind):
     before = place.answer(look)
     assert place.answer(leave_and_look) != before
     assert place.answer(look) == before
+
+
+def test_a_table_may_have_the_name_of_one_that_a_task_before_has_made(place):
+    def body(ws):
+        ws.spark.range(3).write.saveAsTable("there")
+        return ws.spark.table("there").count()
+
+    assert [place.answer(body), place.answer(body)] == [3, 3]
+
+
+def test_files_outlive_the_database_that_a_body_has_called_them(place, tmp_path):
+    kept = tmp_path / "prod" / "kept.txt"
+    kept.parent.mkdir()
+    kept.write_text("somebody's")
+
+    def body(ws):
+        ws.spark.sql(f"create database prod location '{kept.parent}'")
+        ws.spark.range(3).write.saveAsTable("prod.numbers")
+
+    place.answer(body)
+    assert kept.read_text() == "somebody's"
+    assert list((kept.parent / "numbers").glob("*.parquet"))
+    assert place.answer(lambda ws: [one.name for one in ws.spark.catalog.listDatabases()]) == [
+        "default"
+    ]
 
 
 def test_whoever_asks_spark_for_the_session_gets_the_task_s_own(place):
@@ -251,3 +280,33 @@ def test_settings_with_secrets_are_in_a_private_file_alone(settings, place):
     place.answer(lambda ws: ws.spark.range(1).count())
     (file,) = settings.attempts.glob("spark-*/spark.properties")
     assert file.stat().st_mode & 0o077 == 0
+
+
+# --- another catalogue: it needs a driver of its own, so it comes last ----------------------------
+
+
+def test_a_catalogue_that_outlives_the_driver_is_left_alone(lakefs_server, tmp_path):
+    metastore = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": f"{tmp_path}/warehouse",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true"
+        ),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path}",
+    }
+    hive = settings_for(tmp_path / "home", lakefs_server, conf=metastore)
+
+    def make(ws):
+        ws.spark.sql("create database prod")
+        ws.spark.range(3).write.saveAsTable("prod.numbers")
+        ws.spark.range(2).write.saveAsTable("dims")
+
+    with (
+        engines_for(hive) as engines,
+        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+    ):
+        place.answer(make)
+        count = place.answer(
+            lambda ws: [ws.spark.table(name).count() for name in ("prod.numbers", "dims")]
+        )
+    assert count == [3, 2]

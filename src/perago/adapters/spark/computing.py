@@ -56,6 +56,10 @@ class Spark(Protocol):
         """
         ...
 
+    def afresh(self) -> SparkSession:
+        """A session as the attempt's was at first: without what its body has set or cached."""
+        ...
+
     def end(self) -> None:
         """End the attempt's session with all it has set, registered and cached. Never raises."""
         ...

@@ -38,6 +38,7 @@ _SAYS_NOTHING = ("Error: Could not create the Java", "Error: A fatal exception h
 _LATEST = 20
 _LOOK_SECONDS = 0.05
 _DEFAULT_DATABASE = "default"
+_OWN_CATALOGUE = "InMemoryCatalog"
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Driver:
     _base: Any = field(default=None, init=False)
     _session: Any = field(default=None, init=False)
     _pristine: Any = field(default=None, init=False)
+    _hadoop: Mapping[str, str] = field(default_factory=dict, init=False, repr=False)  # has a key
     _gateway: Any = field(default=None, init=False)
 
     @property
@@ -147,21 +149,43 @@ class Driver:
 
     # --- an attempt -------------------------------------------------------------------------------
     def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
-        from pyspark.sql import DataFrameWriter, SparkSession
+        from pyspark.sql import DataFrameWriter
 
         self.start()
         hush()
         adapt_writers(DataFrameWriter)
-        session = self._session = self._base.newSession()
-        for key, value in hadoop.items():
-            session._jsc.hadoopConfiguration().set(key, value)  # noqa: SLF001 - as above
+        self._hadoop = hadoop
+        self._session = self._new_session()
+        self._session.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
+        return self._session  # type: ignore[no-any-return]
+
+    def afresh(self) -> SparkSession:
+        self._clear_cache()
+        self._session = self._new_session()
+        return self._session  # type: ignore[no-any-return]
+
+    def _new_session(self) -> Any:
+        from pyspark.sql import SparkSession
+
+        session = self._base.newSession()
+        self._restore_hadoop(self._hadoop)
         # Whoever asks Spark for "the" session is to get this one.
         SparkSession._instantiatedSession = session  # noqa: SLF001 - as its builder does
         SparkSession._activeSession = session  # noqa: SLF001
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
         session._jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
-        session.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
-        return session  # type: ignore[no-any-return]
+        return session
+
+    def _restore_hadoop(self, settings: Mapping[str, str]) -> None:
+        """All sessions of a driver have these in common, so a body may have set some."""
+        hadoop = self._base._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        hadoop.clear()
+        hadoop.addResource(self._pristine)
+        for key, value in settings.items():
+            hadoop.set(key, value)
+
+    def _clear_cache(self) -> None:
+        self._base._jsparkSession.sharedState().cacheManager().clearCache()  # noqa: SLF001
 
     def headway(self) -> Computation | None:
         context = self._context
@@ -223,14 +247,33 @@ class Driver:
         with suppress(Exception):  # a driver that is gone has nothing left of it
             self.end_jobs()
             jvm, java = session._jvm, session._jsparkSession  # noqa: SLF001
-            java.sharedState().cacheManager().clearCache()
+            self._clear_cache()
             # The public catalog would list them by a query, which takes longer than all the rest.
             java.sessionState().catalog().globalTempViewManager().clear()
-            _empty(java.sharedState().externalCatalog())
-            hadoop = session._jsc.hadoopConfiguration()  # noqa: SLF001
-            hadoop.clear()
-            hadoop.addResource(self._pristine)
+            self._forget_tables(java.sharedState().externalCatalog().unwrapped(), jvm)
+            self._restore_hadoop({})
             session._jsc.sc().setLocalProperties(jvm.java.util.Properties())  # noqa: SLF001
+
+    def _forget_tables(self, catalog: Any, jvm: Any) -> None:
+        """Forget the tables and databases that a task has made in this driver's own catalogue.
+
+        Names only: files outside of our own scratch directory may be anybody's. A catalogue that
+        outlives the driver, such as Hive's, isn't ours to clean.
+        """
+        if catalog.getClass().getSimpleName() != _OWN_CATALOGUE:
+            return
+        names = catalog.listDatabases()
+        if names.size() == 1 and catalog.listTables(_DEFAULT_DATABASE).isEmpty():
+            return
+        default = catalog.getDatabase(_DEFAULT_DATABASE)
+        nowhere = jvm.java.net.URI(f"file://{self.scratch}/nowhere")
+        for name in (names.apply(n) for n in range(names.size())):
+            database = catalog.getDatabase(name)
+            described = (database.description(), nowhere, database.properties())
+            catalog.alterDatabase(database.copy(name, *described))  # dropping removes its directory
+            catalog.dropDatabase(name, True, True)  # noqa: FBT003 - Java's: if it is there, with all
+        shutil.rmtree(self.scratch / "warehouse", ignore_errors=True)
+        catalog.createDatabase(default, True)  # noqa: FBT003 - Java's: unless it is there
 
     def stop(self) -> None:
         with suppress(Exception):
@@ -258,17 +301,6 @@ def _end_gateway() -> None:
         with suppress(Exception):
             gateway.shutdown()
             end(gateway.proc)
-
-
-def _empty(catalog: Any) -> None:
-    """Drop the tables and databases that a task has made in Spark's own catalogue."""
-    databases = catalog.listDatabases()
-    for name in (databases.apply(n) for n in range(databases.size())):
-        if name != _DEFAULT_DATABASE:
-            catalog.dropDatabase(name, True, True)  # noqa: FBT003 - Java's: if it is there, with all
-    tables = catalog.listTables(_DEFAULT_DATABASE)
-    for name in (tables.apply(n) for n in range(tables.size())):
-        catalog.dropTable(_DEFAULT_DATABASE, name, True, False)  # noqa: FBT003 - as above
 
 
 def _write_privately(path: Path, text: str) -> None:

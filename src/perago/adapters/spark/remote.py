@@ -29,7 +29,8 @@ class Remote:
     """Implements :class:`perago.adapters.spark.computing.Spark`. ``url`` may hold a token."""
 
     url: str = field(repr=False)
-    _session: Any = field(default=None, init=False)
+    _sessions: list[Any] = field(default_factory=list, init=False)
+    _name: str = field(default="", init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _headway: Computation | None = field(default=None, init=False)
 
@@ -73,13 +74,19 @@ class Remote:
     def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         del hadoop  # is the server's own business
         self.start()
-        from pyspark.sql import SparkSession
         from pyspark.sql.connect.readwriter import DataFrameWriter
 
         hush()
         adapt_writers(DataFrameWriter)
+        self._name = name
+        return self.afresh()
+
+    def afresh(self) -> SparkSession:
+        """What is cached over there is everybody's; a check reads where nobody has read before."""
+        from pyspark.sql import SparkSession
+
         try:
-            session: Any = SparkSession.builder.remote(self.url).appName(name).create()
+            session: Any = SparkSession.builder.remote(self.url).appName(self._name).create()
             session.version  # noqa: B018 - asks the server
         except Exception as error:
             raise RuntimeConfigError(
@@ -87,8 +94,8 @@ class Remote:
                 fix=_FIX,
             ) from error
         session.registerProgressHandler(self._progressed)
-        session.addTag(name)
-        self._session = session
+        session.addTag(self._name)
+        self._sessions.append(session)
         return session  # type: ignore[no-any-return]
 
     def _progressed(
@@ -107,13 +114,13 @@ class Remote:
         return self._headway
 
     def end_jobs(self) -> None:
-        if self._session is not None:
+        for session in self._sessions:
             with suppress(Exception):
-                self._session.interruptAll()
+                session.interruptAll()
 
     def end(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
             with suppress(Exception):
                 session.interruptAll()
                 session.stop()
