@@ -40,6 +40,17 @@ def lakefs_server(lakefs_binaries, tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module", params=["embedded", "lakeFS"])
+def spark_driver(request, tmp_path_factory):
+    """A Spark for one kind of store, and that lakeFS if it is one. A process has one at a time."""
+    from spark_rig import engines_for, settings_for
+
+    server = request.getfixturevalue("lakefs_server") if request.param == "lakeFS" else None
+    home = tmp_path_factory.mktemp("spark") / "a home 100%"
+    with engines_for(settings_for(home, server)) as engines:
+        yield engines, server
+
+
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory):
     """A master with two workers, for all tests of this process: ``address`` is SPARK_MASTER."""

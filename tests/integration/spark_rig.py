@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from lakefs_bench import LakeFSBench
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 from small_spark import SMALL
 
 from perago import RetryPolicy, SparkWorkspace, TaskControls, WorkspaceSpec, task
@@ -52,6 +53,26 @@ class Nothing(BaseModel):
 
 class Answer(BaseModel):
     value: Any = None
+
+
+def numbers(ws, *wanted):
+    """A frame of one column, n."""
+    return ws.spark.range(1).select(sf.explode(sf.lit(list(wanted))).alias("n"))
+
+
+def write(frame, uri, mode="error", **options):
+    """As one Parquet file."""
+    frame.coalesce(1).write.mode(mode).options(**options).parquet(uri)
+
+
+def values(spark, uri):
+    """What stands in the first column of a Parquet table."""
+    return sorted(row[0] for row in spark.read.parquet(uri).collect())
+
+
+def with_table(place, *wanted, path="t"):
+    """Have an earlier task write a table of numbers."""
+    place.answer(lambda ws: write(numbers(ws, *wanted), ws.output(path)))
 
 
 def spark_task(body, *, retries=0, **spec):

@@ -18,6 +18,7 @@ from spark_rig import bare_session
 from perago import require_table
 from perago.adapters.spark.checks import check_table, check_tables
 from perago.adapters.spark.failures import essence
+from perago.adapters.spark.formats import complete_reader
 from perago.errors import SparkPathError
 from perago.model.tables import describe
 
@@ -56,8 +57,8 @@ def artists(spark):
 
 
 def reading(**frames):
-    def read(path, format):  # noqa: A002 - as Spark calls it
-        return frames[path]
+    def read(source):
+        return frames[source.path]
 
     return read
 
@@ -365,8 +366,8 @@ def files(spark, tmp_path_factory):
     """A directory of tables in several states, read as the engine reads them."""
     root = tmp_path_factory.mktemp("tables")
 
-    def read(path, format):  # noqa: A002 - as Spark calls it
-        return spark.read.format(format or "parquet").load(str(root / path))
+    def read(source):
+        return complete_reader(spark, "parquet").load(str(root / source.path))
 
     spark.range(100).coalesce(1).write.parquet(str(root / "good"))
     (root / "empty").mkdir()
@@ -394,7 +395,7 @@ def files(spark, tmp_path_factory):
         ("noise", "noise/part-0.parquet. Could not read footer"),
         ("short", "short/part-0.parquet. Could not read footer"),
         ("holed", "Encountered error while reading file"),
-        ("changed", "Data type mismatches when reading Parquet column [id]"),
+        ("changed", "[CANNOT_MERGE_SCHEMAS]"),
     ],
 )
 def test_a_table_that_cant_be_read_is_one_finding_with_the_file_and_the_reason(files, path, said):
@@ -415,15 +416,15 @@ def test_a_reference_to_a_table_that_cant_be_read_breaks_that_rule_only(files):
 
 
 def test_a_table_without_files_is_told_in_the_engines_words():
-    def read(path, format):  # noqa: A002 - as Spark calls it
-        raise SparkPathError(f"there is no table {path!r}")
+    def read(source):
+        raise SparkPathError(f"there is no table {source.path!r}")
 
     (sentence,) = describe(check_table(require_table("gone"), read))
     assert sentence == "require_table('gone'): there is no table 'gone'"
 
 
 def test_what_isnt_the_datas_fault_is_no_violation(songs):
-    def read(path, format):  # noqa: A002 - as Spark calls it
+    def read(source):
         raise ConnectionError("the store is away")
 
     with pytest.raises(ConnectionError):
@@ -492,7 +493,7 @@ OVER_CONNECT = """
                       references={"id": "u:id"}, fingerprint=True),
     ]
     frames = {"t": frame, "u": spark.range(10)}
-    (report,) = check_tables(rules, lambda path, format: frames[path])
+    (report,) = check_tables(rules, lambda source: frames[source.path])
     print(json.dumps([report.fingerprint, report.rows, describe(report)]))
     spark.stop()
 """

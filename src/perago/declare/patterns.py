@@ -15,6 +15,9 @@ from pathlib import PurePath
 from perago.errors import TaskDefinitionError
 from perago.model.keys import problem_with
 
+SPARK_WILDCARD = re.compile(r"[*?\[\]{}]")
+"""What Spark's readers, in a path, take for more than itself."""
+
 _SPECIAL_IN_CLASS = re.compile(r"([\[&~|\\^])")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
-from perago.declare.patterns import as_text, checked_path
+from perago.declare.patterns import SPARK_WILDCARD, as_text, checked_path
 from perago.declare.spark_types import KNOWN_TYPES, canonical_type
 from perago.errors import TaskDefinitionError
 from perago.model.field_errors import did_you_mean, shown
@@ -19,6 +18,7 @@ from perago.model.tables import (
     SchemaRule,
     TableFormat,
     TableRules,
+    TableSource,
     UniqueRule,
     WhereRule,
 )
@@ -33,7 +33,6 @@ References: TypeAlias = (
     Mapping[str, str | tuple[str, ...]] | Mapping[tuple[str, ...], tuple[str, ...]]
 )
 
-_WILDCARD = re.compile(r"[*?\[\]{}]")
 _CONDITION = "a SQL condition on a row, such as 'seconds > 0', or a list of them"
 _REFERENCE = "a mapping such as {'song_id': 'catalogue:id'}"
 
@@ -49,6 +48,7 @@ def require_table(
     references: References | None = None,
     schema: object = None,
     format: TableFormat | None = None,  # noqa: A002 - as Spark's own readers call it
+    options: Mapping[str, str | bool | float] | None = None,
     hide_values: bool = False,
     fingerprint: bool = False,
 ) -> TableRules:
@@ -63,7 +63,9 @@ def require_table(
     ``catalogue``; ``{("year", "month"): ("calendar", "y", "m")}`` for keys of several columns. Keys
     with a null need no partner.
     ``schema``: a pandera schema for PySpark.
-    ``format``: told from the files' names if left out.
+    ``format``: told from the files' names if left out. ``options``: those of Spark's reader, such
+    as ``{"header": True}`` for CSV; a table that is referred to is read as its own
+    ``require_table`` says.
     ``hide_values``: no value of the data is shown where a rule is broken.
     ``fingerprint``: have a hash of the rows, whatever their order and files, kept with the
     publication.
@@ -85,7 +87,8 @@ def require_table(
     )
     call.check_flag("hide_values", hide_values)
     call.check_flag("fingerprint", fingerprint)
-    return TableRules(written, rules, call.format(format), hide_values, fingerprint)
+    source = TableSource(written, call.format(format), call.options(options))
+    return TableRules(source, rules, hide_values, fingerprint)
 
 
 class _Call:
@@ -95,7 +98,7 @@ class _Call:
         self.call = call
 
     def check_path(self, path: str) -> None:
-        if found := _WILDCARD.search(path):
+        if found := SPARK_WILDCARD.search(path):
             raise TaskDefinitionError(
                 f"{self.call}: {path!r} has a wildcard ({found[0]!r}), and a table is one "
                 "directory or file",
@@ -202,6 +205,28 @@ class _Call:
         if given is not None and given not in known:
             raise self._refused("format", given, f"one of {', '.join(known)}, or nothing")
         return given
+
+    def options(self, given: object) -> tuple[tuple[str, str], ...]:
+        if given is None:
+            return ()
+        if not isinstance(given, Mapping):
+            raise self._refused("options", given, "a mapping, such as {'header': True}")
+        return tuple(
+            sorted((self._option(name), self._spelled(name, given[name])) for name in given)
+        )
+
+    def _option(self, name: object) -> str:
+        if not isinstance(name, str) or not name:
+            raise self._refused("options", name, "names of reader options")
+        return name
+
+    def _spelled(self, name: str, value: object) -> str:
+        """As Spark's own readers take it."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, (str, int, float)):
+            raise self._refused(f"options[{name!r}]", value, "a string, a number, True or False")
+        return str(value)
 
     def check_flag(self, field: str, given: object) -> None:
         if not isinstance(given, bool):

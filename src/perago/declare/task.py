@@ -23,6 +23,7 @@ from typing import (
 from pydantic import BaseModel, Field
 
 from perago.declare import contract
+from perago.declare.patterns import SPARK_WILDCARD
 from perago.declare.results import ResultFields, ResultReference
 from perago.declare.signature import BodySignature, Location, location_of, read_signature
 from perago.declare.spark_workspace import SparkWorkspace
@@ -207,6 +208,7 @@ def task(*positional: object, **declared: Any) -> Any:
         )
         new: AnyTask = Task(body, options, signature)
         _refuse_tables_without_spark(new)
+        _refuse_wildcards_with_spark(new)
         return _register(new)
 
     return declare
@@ -236,6 +238,17 @@ def _refuse_tables_without_spark(new: AnyTask) -> None:
             f"{new.location}: task {new.name!r}: {new.workspace.tables[0].label} needs Spark, and "
             "the body works on local files",
             fix=f"give the body a SparkWorkspace: def {new.__name__}({first}: SparkWorkspace, …)",
+        )
+
+
+def _refuse_wildcards_with_spark(new: AnyTask) -> None:
+    """Spark would look for whatever matches, in other prefixes as well."""
+    prefix = new.workspace.prefix if new.workspace else ""
+    if new.engine == "spark" and (found := SPARK_WILDCARD.search(prefix)):
+        raise TaskDefinitionError(
+            f"{new.location}: task {new.name!r}: prefix {prefix!r} has a wildcard ({found[0]!r}), "
+            "and Spark would read other prefixes too",
+            fix="keep what Spark works on in a directory without it",
         )
 
 

@@ -110,18 +110,33 @@ Rule: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class TableRules:
-    """What one ``require_table`` asks of the table at ``path``.
+class TableSource:
+    """A table and how to read it. ``format`` None means that the names of its files tell.
 
-    ``format`` None means that the names of its files tell. ``hide_values`` keeps every value of
-    the data out of reports; ``fingerprint`` asks for a hash of its rows.
+    ``options`` are those of Spark's reader for the format, such as ``("header", "true")``.
     """
 
     path: str
-    rules: tuple[Rule, ...]
     format: TableFormat | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """What one ``require_table`` asks of a table.
+
+    ``hide_values`` keeps every value of the data out of reports; ``fingerprint`` asks for a hash
+    of its rows.
+    """
+
+    source: TableSource
+    rules: tuple[Rule, ...]
     hide_values: bool = False
     fingerprint: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.source.path
 
     @property
     def label(self) -> str:

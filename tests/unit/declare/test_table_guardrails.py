@@ -124,6 +124,9 @@ def test_what_is_no_type_is_refused(text, problem):
         ({"references": {"a": "../t:b"}}, "'..' segment", "relative to the workspace's prefix"),
         ({"schema": dict}, "schema can't be <class 'dict'>", "pandera.pyspark"),
         ({"format": "iceberg"}, "format can't be 'iceberg'", "one of parquet, orc"),
+        ({"options": ["header"]}, "options can't be ['header']", "{'header': True}"),
+        ({"options": {1: "x"}}, "options can't be 1", "names of reader options"),
+        ({"options": {"sep": None}}, "options['sep'] can't be None", "a string, a number"),
         ({"hide_values": 1}, "hide_values can't be 1", "True or False"),
         ({"fingerprint": "yes"}, "fingerprint can't be 'yes'", "True or False"),
     ],
@@ -140,6 +143,30 @@ def test_a_rule_that_can_never_work_is_refused_with_its_fix(arguments, message, 
 def test_a_table_is_one_directory_or_file_below_the_prefix(path):
     with pytest.raises(TaskDefinitionError):
         require_table(path)
+
+
+def test_options_are_spelled_as_spark_reads_them_and_tell_tables_apart():
+    told = require_table("clean", options={"sep": ";", "header": True, "maxColumns": 20})
+    assert told.source.options == (("header", "true"), ("maxColumns", "20"), ("sep", ";"))
+    assert told.source != require_table("clean").source
+    assert told.source == require_table("clean", rows=1, options=dict(told.source.options)).source
+
+
+def test_a_spark_task_s_prefix_can_not_be_a_wildcard():
+    spec = WorkspaceSpec(prefix="so[1]ngs")
+    with pytest.raises(TaskDefinitionError) as refused:
+
+        @task(name="spark.prefix", owner_email="a@example.com", workspace=spec)
+        def glob(ws: SparkWorkspace, params: Nothing) -> Nothing:
+            return params
+
+    assert "task 'spark.prefix': prefix 'so[1]ngs' has a wildcard ('[')" in refused.value.message
+
+    @task(name="local.prefix", owner_email="a@example.com", workspace=spec)
+    def plain(ws: Path, params: Nothing) -> Nothing:
+        return params
+
+    assert plain.workspace.prefix == "so[1]ngs"
 
 
 def test_a_task_on_local_files_cant_have_its_tables_checked():

@@ -10,6 +10,8 @@ from perago.errors import SparkPathError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyspark.sql import DataFrameReader, SparkSession
+
 FORMATS = ("parquet", "orc", "json", "csv", "text", "avro", "delta")
 
 _SUFFIXES = {
@@ -40,6 +42,14 @@ def checked_format(name: str) -> str:
     )
 
 
+def complete_reader(
+    session: SparkSession, kind: str, options: Iterable[tuple[str, str]] = ()
+) -> DataFrameReader:
+    """A reader of whole tables: of all columns that any file has, not those of a file at random."""
+    merging = {"mergeSchema": "true"} if kind in ("parquet", "orc") else {}
+    return session.read.format(kind).options(**merging).options(**dict(options))
+
+
 def format_of(path: str, files: Iterable[str]) -> str:
     """The format of the table at ``path``, told from its files' names (relative to the prefix).
 
@@ -56,7 +66,7 @@ def format_of(path: str, files: Iterable[str]) -> str:
             found.add(_SUFFIXES.get(suffix))
     if not found:
         raise SparkPathError(
-            f"there is no table {path!r}: no file lies below it at the input commit",
+            f"there is no table {path!r}: no file lies below it",
             fix="correct the path, or have an earlier task write it",
         )
     only = found.pop() if len(found) == 1 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -66,6 +67,7 @@ class OnFiles:
     _lent: dict[str, _Lent] = field(default_factory=dict, init=False)
     _written: dict[str, os.stat_result] = field(default_factory=dict, init=False)
     _is_scanned: bool = field(default=False, init=False)
+    _one_at_a_time: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
@@ -84,13 +86,14 @@ class OnFiles:
     def input(self, path: str) -> str:
         root = without_wildcards(path)
         place = self.directory / "input"
-        wanted = {
-            path: entry
-            for path, entry in self._baseline().items()
-            if is_below(path, root) and path not in self._at_hand
-        }
-        self._lend(wanted, place)
-        self._at_hand.update(wanted)
+        with self._one_at_a_time:  # a body may have threads
+            wanted = {
+                path: entry
+                for path, entry in self._baseline().items()
+                if is_below(path, root) and path not in self._at_hand
+            }
+            self._lend(wanted, place)
+            self._at_hand.update(wanted)
         return _uri(place, path)
 
     def output(self, path: str) -> str:
@@ -98,10 +101,12 @@ class OnFiles:
             raise read_only(path)
         self.staging()
         place = self.directory / "output"
-        if not self._is_output(path):
-            self._lend_outputs(path)
-            self._outputs = {root for root in self._outputs if not is_below(root, path)} | {path}
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        with self._one_at_a_time:
+            if not self._is_output(path):
+                self._lend_outputs(path)
+                kept = {root for root in self._outputs if not is_below(root, path)}
+                self._outputs = kept | {path}
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
         return _uri(place, path)
 
     def scan(self) -> ChangeSet:
@@ -111,14 +116,15 @@ class OnFiles:
         uploads = []
         for root in sorted(self._outputs):
             for path, stat in _walk(place, root):
+                if self._lent.get(path) == _Lent.of(stat):
+                    self._written[path] = stat
+                    continue
                 if is_leftover(path, keep_success=self.keep_success):
                     (place / path).unlink()
                     continue
                 assert_storable(path)
                 self._written[path] = stat
-                if self._lent.get(path) != _Lent.of(stat):
-                    upload = Upload(start + path, place / path, Signature.of(stat), spare=True)
-                    uploads.append(upload)
+                uploads.append(Upload(start + path, place / path, Signature.of(stat), spare=True))
         changed = [upload for upload in uploads if not self._is_the_same(upload, baseline, start)]
         gone = [p for p in baseline if self._is_output(p) and p not in self._written]
         return ChangeSet(tuple(changed), tuple(start + path for path in gone))
@@ -191,7 +197,9 @@ def _make_own(path: Path) -> None:
 
 def _walk(place: Path, root: str) -> Iterator[tuple[str, os.stat_result]]:
     top = place / root
-    if top.is_file() and not top.is_symlink():
+    if top.is_symlink():
+        raise _no_file(root)
+    if top.is_file():
         yield root, top.lstat()
     pending = [root] if top.is_dir() else []
     while pending:
@@ -204,7 +212,10 @@ def _walk(place: Path, root: str) -> Iterator[tuple[str, os.stat_result]]:
                 elif entry.is_file(follow_symlinks=False):
                     yield path, entry.stat(follow_symlinks=False)
                 else:
-                    raise UnsupportedFileError(
-                        f"{path!r} is neither a file nor a directory",
-                        fix="have the task write tables only",
-                    )
+                    raise _no_file(path)
+
+
+def _no_file(path: str) -> UnsupportedFileError:
+    return UnsupportedFileError(
+        f"{path!r} is neither a file nor a directory", fix="have the task write tables only"
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from perago.adapters.spark.leftovers import is_scratch
+from perago.declare.patterns import SPARK_WILDCARD
 from perago.errors import SparkPathError
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.keys import problem_with
 
-_WILDCARD = re.compile(r"[*?\[\]{}]")
 _SIGN = re.compile(r"\{([^{}]*)\}|\[([^\]]+)\]|.", re.DOTALL)
 
 
@@ -19,14 +20,16 @@ def readable(path: str, *, at_root: bool) -> str:
 
 def writable(path: str, *, at_root: bool) -> str:
     """A path to write a table to. Raises SparkPathError."""
-    if _WILDCARD.search(path):
+    if SPARK_WILDCARD.search(path):
         raise _refused(path, "it has a wildcard, and a table is written to one place")
+    if is_scratch(path):
+        raise _refused(path, "Spark keeps a job's scratch files under such a name")
     return _checked(path.removesuffix("/"), at_root=at_root)
 
 
 def without_wildcards(path: str) -> str:
     """The deepest directory, or the file, that all matches of a path have in common."""
-    if not (found := _WILDCARD.search(path)):
+    if not (found := SPARK_WILDCARD.search(path)):
         return path
     return path[: found.start()].rpartition("/")[0]
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from perago.adapters.spark.failures import essence
-from perago.adapters.spark.formats import checked_format, format_of
+from perago.adapters.spark.formats import checked_format, complete_reader, format_of
 from perago.adapters.spark.paths import is_match, readable, without_wildcards, writable
 from perago.declare.patterns import regex_of_glob
 from perago.errors import SparkFailedError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perago.adapters.spark.lineage import Listening
     from perago.adapters.spark.place import Place
     from perago.model.changes import ChangeSet
-    from perago.model.tables import TableReport, TableRules
+    from perago.model.tables import TableReport, TableRules, TableSource
     from perago.ports.engine import Computing
 
 _LOOK_SECONDS = 0.5
@@ -83,6 +83,7 @@ class OpenSparkWorkspace:
         if listening and listening.problem:
             self.notes = (f"Spark's own lineage isn't told: {listening.problem}",)
         self._watch = _Watch(spark, computing) if computing else None
+        self._reading: SparkSession | None = body.spark  # nobody else has used it yet
 
     @property
     def files(self) -> Sequence[str]:
@@ -94,6 +95,7 @@ class OpenSparkWorkspace:
 
     def scan(self) -> ChangeSet:
         self._spark.end_jobs()
+        self._reading = None  # the body's settings say what the body wants to see
         return self._place.scan()
 
     def look_at_staged(self, commit: str) -> None:
@@ -109,9 +111,12 @@ class OpenSparkWorkspace:
                 raise SparkFailedError(f"looking into the data failed: {said}") from error
             raise
 
-    def _read(self, path: str, format: str | None) -> DataFrame:  # noqa: A002 - as Spark calls it
-        kind = format or format_of(path, self._place.files(path))
-        return self.argument.spark.read.format(kind).load(self._place.reading(path))
+    def _read(self, source: TableSource) -> DataFrame:
+        if self._reading is None:
+            self._reading = self._spark.afresh()
+        kind = source.format or format_of(source.path, self._place.files(source.path))
+        reader = complete_reader(self._reading, kind, source.options)
+        return reader.load(self._place.reading(source.path))
 
     def explain(self, error: BaseException) -> str | None:
         return essence(error)

@@ -74,6 +74,7 @@ def test_success_files_stay_if_they_are_to():
     [
         ("t/metadata/v1.metadata.json", "Iceberg"),
         ("t/.hoodie/hoodie.properties", "Hudi"),
+        ("t/_spark_metadata/0", "streaming query"),
         ("t/line\nbreak", "control character"),
     ],
 )
@@ -90,6 +91,13 @@ def test_a_path_can_not_leave_the_workspace(path):
     for check in (readable, writable):
         with pytest.raises(SparkPathError, match="can't be a part of the workspace"):
             check(path, at_root=True)
+
+
+@pytest.mark.parametrize("path", ["__magic_songs", "t/_temporary", ".spark-staging-1/t"])
+def test_a_table_can_not_be_written_where_nothing_is_ever_published(path):
+    with pytest.raises(SparkPathError, match="scratch files"):
+        writable(path, at_root=False)
+    assert readable(path, at_root=False) == path
 
 
 def test_hooks_are_an_ordinary_name_below_a_prefix():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_tables(tables: Sequence[TableRules], read: Read) -> list[TableReport]:
-    """What the rules find, a report for each; ``read(path, format)`` gives a table's DataFrame.
+    """What the rules find, a report for each; ``read(source)`` gives a table's DataFrame.
 
     Rules on the same table share one pass over its rows; each key of ``unique`` and each of
     ``references`` is one shuffle more. Files that are missing or can't be read, and rules that

@@ -26,9 +26,9 @@ from perago.model.tables import (
     RowsRule,
     Rule,
     SchemaRule,
-    TableFormat,
     TableReport,
     TableRules,
+    TableSource,
     UniqueRule,
     WhereRule,
 )
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-Read: TypeAlias = Callable[[str, TableFormat | None], "DataFrame"]
+Read: TypeAlias = Callable[[TableSource], "DataFrame"]
 
 
 def check_each_table(tables: Sequence[TableRules], read: Read) -> list[TableReport]:
     """See :func:`perago.adapters.spark.checks.check_tables`."""
     reports: dict[int, TableReport] = {}
+    sources = {rules.path: rules.source for rules in tables}
     for group in _by_table(tables):
         try:
-            found = _check_one_table(group, read)
+            found = _check_one_table(group, sources, read)
         except Exception as error:  # noqa: BLE001 - raised again if it isn't the files' fault
             found = [_unreadable(rules, error) for rules in group]
         reports |= {id(rules): report for rules, report in zip(group, found, strict=True)}
@@ -54,17 +55,25 @@ def check_each_table(tables: Sequence[TableRules], read: Read) -> list[TableRepo
 
 
 def _by_table(tables: Iterable[TableRules]) -> Iterable[list[TableRules]]:
-    groups: dict[tuple[str, TableFormat | None], list[TableRules]] = {}
+    groups: dict[TableSource, list[TableRules]] = {}
     for rules in tables:
-        groups.setdefault((rules.path, rules.format), []).append(rules)
+        groups.setdefault(rules.source, []).append(rules)
     return groups.values()
 
 
-def _check_one_table(group: list[TableRules], read: Read) -> list[TableReport]:
-    """The reports of guardrails on one and the same table."""
-    table = OpenTable.of(read(group[0].path, group[0].format))
+def _check_one_table(
+    group: list[TableRules], sources: Mapping[str, TableSource], read: Read
+) -> list[TableReport]:
+    """The reports of guardrails on one and the same table; ``sources`` says of others as well."""
+    table = OpenTable.of(read(group[0].source))
     rules = [rule for asked in group for rule in asked.rules]
-    looked = _Looked(table, _referenced(rules, group[0].path, table, read))
+    others = {
+        rule.path: sources.get(rule.path, TableSource(rule.path))
+        for rule in rules
+        if isinstance(rule, ReferenceRule) and rule.path != group[0].path
+    }
+    referenced = {path: _opened(source, read) for path, source in others.items()}
+    looked = _Looked(table, {group[0].path: table, **referenced})
     looked.unmet.update((rule, said) for rule in rules if (said := looked.told_by_schema(rule)))
     row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in looked.unmet]
     with_fingerprint = any(asked.fingerprint for asked in group) and not unhashable(table.schema)
@@ -73,18 +82,12 @@ def _check_one_table(group: list[TableRules], read: Read) -> list[TableReport]:
     return [looked.report(asked) for asked in group]
 
 
-def _referenced(
-    rules: Iterable[Rule], path: str, table: OpenTable, read: Read
-) -> dict[str, OpenTable | str]:
-    """The tables that rules refer to, by path; in its place, why one can't be read."""
-    found: dict[str, OpenTable | str] = {path: table}
-    for rule in rules:
-        if isinstance(rule, ReferenceRule) and rule.path not in found:
-            try:
-                found[rule.path] = OpenTable.of(read(rule.path, None))
-            except Exception as error:  # noqa: BLE001 - as above
-                found[rule.path] = _why_unreadable(rule.path, error)
-    return found
+def _opened(source: TableSource, read: Read) -> OpenTable | str:
+    """A table that rules refer to; in its place, why it can't be read."""
+    try:
+        return OpenTable.of(read(source))
+    except Exception as error:  # noqa: BLE001 - as above
+        return _why_unreadable(source.path, error)
 
 
 @dataclass
