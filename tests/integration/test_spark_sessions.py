@@ -49,7 +49,7 @@ def variables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings(variables, lakefs_server, tmp_path_factory):
-    home = tmp_path_factory.mktemp("spark") / "home"
+    home = tmp_path_factory.mktemp("spark") / "a home 100%"
     told = load_settings(home=home)
     return settings_for(home, lakefs_server, conf=told.spark_conf, spark_master=told.spark_master)
 
@@ -222,14 +222,15 @@ def test_a_job_that_a_body_leaves_running_is_ended_before_anything_is_staged(pla
 @pytest.mark.parametrize("how", ["stops", "kills"])
 def test_a_body_that_ends_spark_does_not_spoil_the_next_attempt(place, how):
     def body(ws):
+        ws.spark.range(5).write.mode("overwrite").parquet(ws.output("t"))
         if how == "stops":
             ws.spark.stop()
         else:
             os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)  # noqa: SLF001 - no other way
             ws.spark.range(1).count()
 
-    outcome = place.run(body)
-    assert outcome.report.completed == (how == "stops")
+    outcome = place.run(body, post=[require_table("t", rows=(5, 5))])
+    assert outcome.report.completed == (how == "stops"), outcome.report.reason
     assert place.answer(lambda ws: ws.spark.range(5).count()) == 5
     place.assert_nothing_left()
 

@@ -160,6 +160,7 @@ class Driver:
         return self._session  # type: ignore[no-any-return]
 
     def afresh(self) -> SparkSession:
+        self.start()  # a body may have stopped it
         self._clear_cache()
         self._session = self._new_session()
         return self._session  # type: ignore[no-any-return]
@@ -266,7 +267,7 @@ class Driver:
         if names.size() == 1 and catalog.listTables(_DEFAULT_DATABASE).isEmpty():
             return
         default = catalog.getDatabase(_DEFAULT_DATABASE)
-        nowhere = jvm.java.net.URI(f"file://{self.scratch}/nowhere")
+        nowhere = jvm.java.net.URI((self.scratch / "nowhere").as_uri())
         for name in (names.apply(n) for n in range(names.size())):
             database = catalog.getDatabase(name)
             described = (database.description(), nowhere, database.properties())
