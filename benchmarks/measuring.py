@@ -153,6 +153,8 @@ def apart(scratch: Path) -> Path:
 @contextmanager
 def scratch(parent: Path | None) -> Iterator[Path]:
     """A directory on a real disk that is gone afterwards. Raises SystemExit for one in memory."""
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="perago-bench-", dir=parent) as name:
         if filesystem_of(Path(name)) in _MEMORY_FILESYSTEMS:
             raise SystemExit(f"{name} is in memory: name a directory on a disk with --dir")

@@ -10,8 +10,9 @@ from shipped import Shipped
 from spark_rig import PREFIX, events, rows_of, sparked
 
 from perago.adapters.spark.checks import check_table
+from perago.adapters.spark.formats import complete_reader
 from perago.demo.songs.tasks import clean
-from perago.model.tables import TableRules, describe
+from perago.model.tables import TableRules, TableSource, describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +62,18 @@ class Race:
         assert spec is not None
         (self.rules,) = (rules for rules in spec.post if isinstance(rules, TableRules))
 
-    def read(self, path: str, _format: str | None = None) -> DataFrame:
-        kind = "json" if path == CATALOGUE else "parquet"
-        return self.spark.read.format(kind).load(f"file://{self.places[path]}")
+    def read(self, source: TableSource) -> DataFrame:
+        """As the engine reads it; by hand it is read plainly."""
+        return complete_reader(self.spark, self.kind_of(source.path)).load(self.uri_of(source.path))
+
+    def plain(self, path: str) -> DataFrame:
+        return self.spark.read.format(self.kind_of(path)).load(self.uri_of(path))
+
+    def kind_of(self, path: str) -> str:
+        return "json" if path == CATALOGUE else "parquet"
+
+    def uri_of(self, path: str) -> str:
+        return f"file://{self.places[path]}"
 
     def perago(self) -> float:
         with stopwatch() as taken:
@@ -74,7 +84,7 @@ class Race:
 
     def by_hand(self) -> float:
         with stopwatch() as taken:
-            rows = spark_by_hand.check(self.read(KEPT), self.read(CATALOGUE))
+            rows = spark_by_hand.check(self.plain(KEPT), self.plain(CATALOGUE))
         if rows != self.kept:
             raise SystemExit(f"{rows} of {self.kept} rows were found by hand")
         return taken[0]
