@@ -354,7 +354,7 @@ def variable_of(field: str) -> str:
 def _spelled(place: str, value: object) -> str:
     """``VARIABLE=value``; a secret's value is left out. A field with an alias is found by it."""
     name = variable_of(place) if place in Settings.model_fields else place
-    return name if name in SECRETS else f"{name}={value!s:.80}"
+    return name if name in _UNTOLD else f"{name}={value!s:.80}"
 
 
 LAKEFS_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
@@ -365,5 +365,6 @@ SERVERS_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
 
 SECRETS = frozenset(
     variable_of(name)
-    for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote", "spark_conf")
+    for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote")
 )
+_UNTOLD = SECRETS | {variable_of("spark_conf")}  # which may hold some, among other things

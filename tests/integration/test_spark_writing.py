@@ -155,7 +155,7 @@ def test_what_a_body_removes_is_removed_from_the_branch(place):
 
 @pytest.mark.parametrize(
     ("kind", "said_by"),
-    [("json", "option"), ("json", "setting"), ("csv", "option"), ("orc", "option")],
+    [("json", "option"), ("json", "setting"), ("orc", "option")],
 )
 def test_single_partitions_are_overwritten_in_every_format(place, kind, said_by):
     def written(ws, rows):
