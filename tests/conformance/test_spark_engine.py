@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from perago.adapters.spark import on_files
 from perago.adapters.spark.engine import SparkEngine
-from perago.errors import SparkPathError
+from perago.errors import SparkPathError, UnsupportedFileError
 from perago.testing.conformance.engine import EngineBench, EngineConformance
 
 
@@ -121,3 +122,86 @@ class TestSparkEngine(EngineConformance):
         opened = bench.open(bench.commit({"a": b"1"}))
         with pytest.raises(SparkPathError, match="read_only"):
             opened.argument.output("table")
+
+    # --- the store's own files --------------------------------------------------------------------
+
+    @pytest.mark.parametrize("where", ["input", "output"])
+    def test_names_beside_each_other_do_no_harm_to_each_other(self, bench, store, where):
+        files = {"t/_meta": b"one", "t/_meta.copy": b"another", "t/_delta_log/0": b"log"}
+        ref = bench.commit(files)
+        opened = bench.open(ref)
+        shown = file_of(getattr(opened.argument, where)("t"))
+        assert {f"t/{path}": (shown / path).read_bytes() for path in _names(shown)} == files
+        assert not opened.scan()
+        assert store.verify().clean
+
+    def test_what_spark_rewrites_in_place_is_a_copy_among_the_outputs(self, bench, store):
+        opened = bench.open(bench.commit({"t/_SUCCESS": b"one", "t/part": b"1"}))
+        shown = file_of(opened.argument.output("t"))
+        assert (shown / "_SUCCESS").stat().st_nlink == 1
+        assert (shown / "part").stat().st_nlink == 2
+        (shown / "_SUCCESS").write_bytes(b"another")
+        opened.scan()
+        assert store.verify().clean
+
+    @pytest.mark.parametrize("where", ["input", "output"])
+    def test_a_file_of_the_store_that_was_written_in_place_is_told_and_nothing_staged(
+        self, bench, store, where
+    ):
+        opened = bench.open(bench.commit({"t/part": b"as it was"}))
+        file = file_of(getattr(opened.argument, where)("t")) / "part"
+        file.chmod(0o644)  # as root, a body needn't even do that
+        file.write_bytes(b"damage")
+        with pytest.raises(UnsupportedFileError, match="'t/part' in place") as told:
+            opened.scan()
+        assert "perago verify" in told.value.fix
+        assert not store.verify().clean
+        file.write_bytes(b"as it was")
+        file.chmod(0o444)
+
+    def test_in_the_inputs_nothing_can_be_added_removed_or_replaced(self, bench):
+        opened = bench.open(bench.commit({"t/p=1/part": b"1", "t/q": b"2", "raw/a": b"3"}))
+        top = file_of(opened.argument.input(""))
+        opened.argument.input("t/q")
+        modes = {path: path.stat().st_mode & 0o777 for path in (top, *top.rglob("*"))}
+        assert {mode for path, mode in modes.items() if path.is_dir()} == {0o555}
+        assert {mode for path, mode in modes.items() if path.is_file()} == {0o444}
+        assert len(modes) == 7
+
+    def test_where_permissions_are_not_obeyed_everything_is_a_copy(self, bench, monkeypatch):
+        monkeypatch.setattr(on_files, "is_obedience_possible", lambda: False)
+        opened = bench.open(bench.commit({"t/part": b"1"}))
+        for shown in (opened.argument.input("t"), opened.argument.output("t")):
+            assert (file_of(shown) / "part").stat().st_nlink == 1
+        assert not opened.scan()
+
+    # --- where a body may write -------------------------------------------------------------------
+
+    def test_what_is_written_beside_an_output_is_refused(self, bench):
+        opened = bench.open(bench.commit({"a": b"1"}))
+        beside = file_of(opened.argument.output("clean") + "_bad")
+        beside.mkdir()
+        (beside / "part").write_bytes(b"lost?")
+        with pytest.raises(UnsupportedFileError, match="'clean_bad/part' was written"):
+            opened.scan()
+
+    def test_an_output_below_a_file_is_refused(self, bench):
+        opened = bench.open(bench.commit({"report": b"1"}))
+        with pytest.raises(SparkPathError, match="'report/v2' would lie below 'report'"):
+            opened.argument.output("report/v2")
+        assert not opened.scan()
+
+    # --- what is checked --------------------------------------------------------------------------
+
+    def test_what_was_staged_is_shown_and_not_what_the_body_left(self, bench):
+        ref = bench.commit({"t/old": b"1", "other": b"2"})
+        opened = bench.open(ref)
+        self.write(opened, "t/new", b"3")
+        bench.staged(opened, ref)
+        (file_of(opened.argument.output("t")) / "late").write_bytes(b"after the scan")
+        opened.staged_checks.look_at_staged("staged")
+        assert list(opened.files) == ["other", "t/new", "t/old"]
+
+
+def _names(folder):
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]

@@ -43,9 +43,10 @@ class LakeFSBench(Bench):
         deletes = [key for key, data in files.items() if data is None]
         return self._outside.commit(branch or self.branch, puts, deletes).id
 
-    def put(self, files):
+    def put(self, files, *, branch=None):
         """Leave files on the branch, uncommitted."""
-        self._outside.put(self.branch, {key: _bytes_of(data) for key, data in files.items()})
+        branch = branch or self.branch
+        self._outside.put(branch, {key: _bytes_of(data) for key, data in files.items()})
 
     def read(self, ref=None):
         """As a workspace would: without the repository's own actions."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.lending import Lender
     from perago.adapters.spark.lineage import SparkLineage
-    from perago.adapters.spark.on_files import Lender
     from perago.adapters.spark.place import Place
     from perago.adapters.spark.s3a import LakeFSLogin
     from perago.model.attempt import Execution
@@ -30,7 +30,7 @@ class SparkEngine:
     """Implements :class:`perago.ports.engine.Engine`.
 
     With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
-    :class:`~perago.adapters.spark.on_files.Lender`. With ``lineage`` what Spark computes is told.
+    :class:`~perago.adapters.spark.lending.Lender`. With ``lineage`` what Spark computes is told.
     """
 
     spark: Spark

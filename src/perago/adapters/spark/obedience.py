@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,13 +20,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PR_CAPBSET_DROP = 24  # linux/prctl.h
-_CAP_DAC_OVERRIDE = 1  # linux/capability.h
+_CAP_DAC_OVERRIDE, _CAP_SETPCAP = 1, 8  # linux/capability.h
 
 
 def obediently(start: Callable[[], T]) -> T:
     """Call what starts a process; it and its children can't write what is read-only.
 
-    What a thread gives up is only what it could hand on: this process keeps its own rights.
+    What a thread gives up is only what it could hand on: this process keeps its own rights. Where
+    it isn't possible, it isn't so: ask :func:`is_obedience_possible`.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return start()
@@ -32,6 +35,21 @@ def obediently(start: Callable[[], T]) -> T:
         return thread.submit(start).result()
 
 
+def is_obedience_possible() -> bool:
+    """Whether what :func:`obediently` starts does obey: not where root can't give up its rights."""
+    if os.geteuid() != 0:
+        return True
+    if sys.platform != "linux":
+        return False
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    rights = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return rights is not None and may_be_given_up(int(rights[1], 16))
+
+
+def may_be_given_up(rights: int) -> bool:
+    """Whether a process with these rights can start one that obeys."""
+    return not rights >> _CAP_DAC_OVERRIDE & 1 or bool(rights >> _CAP_SETPCAP & 1)
+
+
 def _give_up_overriding() -> None:
-    # Where that is refused there was nothing to give up: only root with its rights may do it.
     ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)

@@ -2,27 +2,37 @@
 
 Inputs are the store's own files under a second name, and so are, at first, the outputs: nothing is
 copied for either. None of them can be written: Spark writes new files and removes names. What it
-wrote is handed to the store as it is.
+wrote is handed to the store as it is, and checked as the store has it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from perago.adapters.spark.leftovers import assert_storable, is_leftover
-from perago.adapters.spark.paths import is_below, read_only, without_wildcards
+from perago.adapters.spark.lending import LentFiles
+from perago.adapters.spark.obedience import is_obedience_possible
+from perago.adapters.spark.paths import (
+    above,
+    below_a_file,
+    beside_outputs,
+    is_below,
+    read_only,
+    without_wildcards,
+)
 from perago.errors import UnsupportedFileError
-from perago.model.changes import ChangeSet, Download, Signature, Upload
+from perago.model.changes import ChangeSet, Signature, Upload
 from perago.model.keys import key_prefix, workspace_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from perago.adapters.spark.lending import Lender
+    from perago.model.changes import Download
     from perago.model.commit import ObjectEntry
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import OpenStaging
@@ -30,24 +40,6 @@ if TYPE_CHECKING:
 
 _REWRITTEN = ("_", ".")
 """Files beside the data, such as ``_SUCCESS``: the only ones that Spark writes in place."""
-
-
-class Lender(Protocol):
-    """A store whose objects are files that can be given a second name."""
-
-    def lend(self, wanted: Sequence[Download]) -> None: ...
-
-
-class _Lent(NamedTuple):
-    """How a second name was found right after it was given."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> _Lent:
-        return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @dataclass(slots=True)
@@ -62,21 +54,27 @@ class OnFiles:
     staging: OpenStaging | None
     keep_success: bool
     _entries: dict[str, ObjectEntry] | None = field(default=None, init=False)
-    _at_hand: set[str] = field(default_factory=set, init=False)
+    _staged: dict[str, ObjectEntry] | None = field(default=None, init=False)
+    _shown: LentFiles = field(init=False)
+    _kept: LentFiles = field(init=False)
+    _checked: LentFiles = field(init=False)
     _outputs: set[str] = field(default_factory=set, init=False)
-    _lent: dict[str, _Lent] = field(default_factory=dict, init=False)
-    _written: dict[str, os.stat_result] = field(default_factory=dict, init=False)
-    _is_scanned: bool = field(default=False, init=False)
+    _written: set[str] | None = field(default=None, init=False)
     _one_at_a_time: threading.RLock = field(default_factory=threading.RLock, init=False)
+
+    def __post_init__(self) -> None:
+        self._shown = LentFiles(self.directory / "input", sealed=True)
+        self._kept = LentFiles(self.directory / "output", sealed=False)
+        self._checked = LentFiles(self.directory / "staged", sealed=True)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
         return {}
 
     def files(self, below: str = "") -> Iterator[str]:
-        found = set(self._baseline())
-        if self._is_scanned:
-            found = {path for path in found if not self._is_output(path)} | set(self._written)
+        found = set(self._baseline() if self._staged is None else self._staged)
+        if self._staged is None and self._written is not None:
+            found = {path for path in found if not self._is_output(path)} | self._written
         return iter(sorted(path for path in found if is_below(path, below)))
 
     def assert_safe(self) -> None:
@@ -84,94 +82,96 @@ class OnFiles:
         self._baseline()
 
     def input(self, path: str) -> str:
-        root = without_wildcards(path)
-        place = self.directory / "input"
-        with self._one_at_a_time:  # a body may have threads
-            wanted = {
-                path: entry
-                for path, entry in self._baseline().items()
-                if is_below(path, root) and path not in self._at_hand
-            }
-            self._lend(wanted, place)
-            self._at_hand.update(wanted)
-        return _uri(place, path)
+        return self._show(self._baseline(), self._shown, path)
 
     def output(self, path: str) -> str:
         if self.staging is None:
             raise read_only(path)
+        for folder in above(path):
+            if folder in self._baseline():
+                raise below_a_file(path, folder)
         self.staging()
-        place = self.directory / "output"
         with self._one_at_a_time:
             if not self._is_output(path):
-                self._lend_outputs(path)
+                self._keep(path)
                 kept = {root for root in self._outputs if not is_below(root, path)}
                 self._outputs = kept | {path}
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-        return _uri(place, path)
+            (self._kept.place / path).parent.mkdir(parents=True, exist_ok=True)
+        return self._kept.uri(path)
 
     def scan(self) -> ChangeSet:
         start, baseline = key_prefix(self.prefix), self._baseline()
-        place = self.directory / "output"
-        self._written, self._is_scanned = {}, True
-        uploads = []
-        for root in sorted(self._outputs):
-            for path, stat in _walk(place, root):
-                if self._lent.get(path) == _Lent.of(stat):
-                    self._written[path] = stat
-                    continue
-                if is_leftover(path, keep_success=self.keep_success):
-                    (place / path).unlink()
-                    continue
-                assert_storable(path)
-                self._written[path] = stat
-                uploads.append(Upload(start + path, place / path, Signature.of(stat), spare=True))
+        self._assert_store_unharmed()
+        written, uploads = set(), []
+        for path, stat in _walk(self._kept.place):
+            if self._kept.is_untouched(path, stat):
+                written.add(path)
+                continue
+            file = self._kept.place / path
+            if is_leftover(path, keep_success=self.keep_success):
+                file.unlink()
+                continue
+            if not self._is_output(path):
+                raise beside_outputs(path)
+            assert_storable(path)
+            written.add(path)
+            uploads.append(Upload(start + path, file, Signature.of(stat), spare=True))
+        self._written = written
         changed = [upload for upload in uploads if not self._is_the_same(upload, baseline, start)]
-        gone = [p for p in baseline if self._is_output(p) and p not in self._written]
+        gone = [path for path in baseline if self._is_output(path) and path not in written]
         return ChangeSet(tuple(changed), tuple(start + path for path in gone))
 
     def look_at_staged(self, commit: str) -> None:
-        del commit  # the store has taken these very files
+        self._staged = self._list(commit)
 
     def reading(self, path: str) -> str:
-        if not self._is_scanned:
+        if self._staged is None:
             return self.input(path)
-        self._lend_outputs(path)
-        return _uri(self.directory / "output", path)
+        return self._show(self._staged, self._checked, path)
 
-    def _baseline(self) -> dict[str, ObjectEntry]:
-        if self._entries is None:
-            entries = {
-                entry.key: entry
-                for entry in self.store.list_objects(
-                    self.workspace.repository, self.workspace.ref, prefix=key_prefix(self.prefix)
-                )
-            }
-            paths = workspace_paths(entries, self.prefix)
-            self._entries = {path: entries[key] for key, path in paths.items()}
-        return self._entries
+    def _show(self, entries: Mapping[str, ObjectEntry], lent: LentFiles, path: str) -> str:
+        """A URI at which everything below the path can be read, and nothing be written."""
+        root = without_wildcards(path)
+        with self._one_at_a_time:  # a body may have threads
+            lent.add({p: e for p, e in entries.items() if is_below(p, root)}, self._lend)
+        return lent.uri(path)
 
-    def _is_output(self, path: str) -> bool:
-        return any(is_below(path, root) for root in self._outputs)
-
-    def _lend_outputs(self, below: str) -> None:
-        """Have everything of the input commit below a path there, but for what the body wrote."""
-        place = self.directory / "output"
+    def _keep(self, below: str) -> None:
+        """Have what the input commit has below a path there, but for what the body wrote."""
         wanted = {
             path: entry
             for path, entry in self._baseline().items()
-            if is_below(path, below) and path not in self._lent and not self._is_output(path)
+            if is_below(path, below) and not self._is_output(path)
         }
-        self._lend(wanted, place)
-        for path in wanted:
-            self._lent[path] = _Lent.of((place / path).stat())
+        rewritten = {path: entry for path, entry in wanted.items() if _may_be_rewritten(path)}
+        self._kept.add(rewritten, self._copy)
+        self._kept.add(wanted, self._lend)
 
-    def _lend(self, wanted: Mapping[str, ObjectEntry], place: Path) -> None:
-        for folder in {os.path.dirname(path) for path in wanted}:  # noqa: PTH120 - plain strings
-            (place / folder).mkdir(parents=True, exist_ok=True)
-        self.lender.lend([Download(entry, place / path) for path, entry in wanted.items()])
-        for path in wanted:
-            if path.rpartition("/")[2].startswith(_REWRITTEN) or "/_delta_log/" in f"/{path}":
-                _make_own(place / path)
+    def _lend(self, wanted: Sequence[Download]) -> None:
+        if is_obedience_possible():
+            self.lender.lend(wanted)
+        else:
+            self._copy(wanted)
+
+    def _copy(self, wanted: Sequence[Download]) -> None:
+        self.store.download(self.workspace.repository, self.workspace.ref, wanted)
+
+    def _baseline(self) -> dict[str, ObjectEntry]:
+        if self._entries is None:
+            self._entries = self._list(self.workspace.ref)
+        return self._entries
+
+    def _list(self, ref: str) -> dict[str, ObjectEntry]:
+        entries = {
+            entry.key: entry
+            for entry in self.store.list_objects(
+                self.workspace.repository, ref, prefix=key_prefix(self.prefix)
+            )
+        }
+        return {path: entries[key] for key, path in workspace_paths(entries, self.prefix).items()}
+
+    def _is_output(self, path: str) -> bool:
+        return any(is_below(path, root) for root in self._outputs)
 
     def _is_the_same(self, upload: Upload, baseline: Mapping[str, ObjectEntry], start: str) -> bool:
         """Whether a file of an old name has its old content; a name of Spark's own is new."""
@@ -182,31 +182,30 @@ class OnFiles:
             and self.store.holds(entry, upload.path)
         )
 
+    def _assert_store_unharmed(self) -> None:
+        """Root may write what is read-only, and a body's own code is no part of Spark."""
+        for lent in (self._shown, self._kept):
+            for path in lent.written_through():
+                raise UnsupportedFileError(
+                    f"the body has written into {path!r} in place, which is the store's own file: "
+                    "every commit that has it is damaged",
+                    fix="have the body write by Spark, or remove a file before writing it anew; "
+                    "`perago verify` tells what is damaged, and `perago import` of the same file "
+                    "heals it",
+                )
 
-def _uri(place: Path, path: str) -> str:
-    """As Hadoop reads one: it takes every sign for itself, also a ``%``."""
-    return f"file://{place}/{path}"
+
+def _may_be_rewritten(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(_REWRITTEN) or "/_delta_log/" in f"/{path}"
 
 
-def _make_own(path: Path) -> None:
-    """A copy in the place of a file that isn't ours to write."""
-    copy = path.with_name(f"{path.name}.copy")
-    shutil.copyfile(path, copy)
-    copy.replace(path)
-
-
-def _walk(place: Path, root: str) -> Iterator[tuple[str, os.stat_result]]:
-    top = place / root
-    if top.is_symlink():
-        raise _no_file(root)
-    if top.is_file():
-        yield root, top.lstat()
-    pending = [root] if top.is_dir() else []
+def _walk(place: Path) -> Iterator[tuple[str, os.stat_result]]:
+    pending = [""] if place.is_dir() else []
     while pending:
         folder = pending.pop()
         with os.scandir(place / folder) as entries:
             for entry in entries:
-                path = f"{folder}/{entry.name}"
+                path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(path)
                 elif entry.is_file(follow_symlinks=False):

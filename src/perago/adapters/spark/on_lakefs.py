@@ -6,11 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perago.adapters.spark.leftovers import assert_storable, is_leftover
-from perago.adapters.spark.paths import is_below, read_only
+from perago.adapters.spark.paths import (
+    above,
+    below_a_file,
+    beside_outputs,
+    is_below,
+    read_only,
+)
 from perago.adapters.spark.s3a import uri_of
-from perago.errors import UnsupportedFileError
+from perago.errors import UnsupportedFileError, WorkspaceChangedError
 from perago.model.changes import ChangeSet
-from perago.model.commit import ACTIONS_PREFIX
+from perago.model.commit import ACTIONS_PREFIX, DifferenceKind
 from perago.model.keys import key_prefix
 
 if TYPE_CHECKING:
@@ -33,6 +39,10 @@ class OnLakeFS:
     staging: OpenStaging | None
     keep_success: bool
     _branch: str | None = field(default=None, init=False)
+    _outputs: set[str] = field(default_factory=set, init=False)
+    _folders: set[str] = field(default_factory=set, init=False)
+    _changed: set[str] = field(default_factory=set, init=False)
+    _leftovers: set[str] = field(default_factory=set, init=False)
     _seen_at: str = field(default="", init=False)
 
     @property
@@ -54,34 +64,68 @@ class OnLakeFS:
     def output(self, path: str) -> str:
         if self.staging is None:
             raise read_only(path)
+        for folder in above(path):
+            if self._is_file(folder):
+                raise below_a_file(path, folder)
         self._branch = self.staging()
+        self._outputs.add(path)
         return self._uri(self._branch, path)
 
     def scan(self) -> ChangeSet:
         if self._branch is None:
             return ChangeSet()
-        repository, start = self.workspace.repository, key_prefix(self.prefix)
-        leftovers, changed = [], []
-        for key in self.store.uncommitted(repository, self._branch, limit=None):
-            if key.endswith("/"):  # marks a directory, perhaps one above the prefix
-                leftovers.append(key)
-                continue
-            if not key.startswith(start) or (not start and key.startswith(ACTIONS_PREFIX)):
-                raise UnsupportedFileError(
-                    f"{key!r} was written outside of the workspace's prefix {self.prefix!r}",
-                    fix="write to ws.output(…) only",
-                )
-            path = key[len(start) :]
-            if is_leftover(path, keep_success=self.keep_success):
-                leftovers.append(key)
-            else:
-                assert_storable(path)
-                changed.append(key)
-        self.store.delete_objects(repository, self._branch, leftovers)
-        return ChangeSet(staged=tuple(changed))
+        for key in self.store.uncommitted(self.workspace.repository, self._branch, limit=None):
+            kept = self._leftovers if self._is_leftover(key) else self._changed
+            kept.add(key)
+        self.store.delete_objects(self.workspace.repository, self._branch, sorted(self._leftovers))
+        return ChangeSet(staged=tuple(sorted(self._changed)))
 
     def look_at_staged(self, commit: str) -> None:
+        """Judge the commit itself: a job that ended late may have written since the scan."""
+        differences = self.store.changed_keys(self.workspace.repository, self.workspace.ref, commit)
+        for key, kind in differences:
+            self._assert_publishable(key, kind)
         self._seen_at = commit
+
+    def _is_leftover(self, key: str) -> bool:
+        start = key_prefix(self.prefix)
+        if key.endswith("/"):  # marks a directory, perhaps one above the prefix
+            return True
+        path = key[len(start) :]
+        return key.startswith(start) and is_leftover(path, keep_success=self.keep_success)
+
+    def _assert_publishable(self, key: str, kind: DifferenceKind) -> None:
+        start = key_prefix(self.prefix)
+        is_gone = kind is DifferenceKind.REMOVED
+        if key in self._leftovers and is_gone:
+            return
+        if not key.startswith(start) or (not start and key.startswith(ACTIONS_PREFIX)):
+            raise UnsupportedFileError(
+                f"{key!r} was written outside of the workspace's prefix {self.prefix!r}",
+                fix="write to ws.output(…) only",
+            )
+        path = key[len(start) :]
+        if not any(is_below(path, output) for output in self._outputs):
+            raise beside_outputs(path)
+        if key not in self._changed:
+            raise WorkspaceChangedError(
+                f"{path!r} was written after the body had returned",
+                fix="wait in the body for every thread and every query that it starts",
+            )
+        if not is_gone:
+            assert_storable(path)
+
+    def _is_file(self, path: str) -> bool:
+        """Whether the input commit has an object of exactly that name: it would come first."""
+        if path not in self._folders:
+            key = key_prefix(self.prefix) + path
+            found = self.store.list_objects(
+                self.workspace.repository, self.workspace.ref, prefix=key
+            )
+            if (first := next(iter(found), None)) is not None and first.key == key:
+                return True
+            self._folders.add(path)
+        return False
 
     def reading(self, path: str) -> str:
         return self._uri(self._seen_at or self.workspace.ref, path)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from perago.adapters.spark.leftovers import is_scratch
 from perago.declare.patterns import SPARK_WILDCARD
-from perago.errors import SparkPathError
+from perago.errors import SparkPathError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.keys import problem_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SIGN = re.compile(r"\{([^{}]*)\}|\[([^\]]+)\]|.", re.DOTALL)
 
@@ -42,6 +46,31 @@ def is_match(path: str, wanted: str) -> bool:
 def is_below(path: str, directory: str) -> bool:
     """Whether it is that directory, or something in it; everything is below ""."""
     return not directory or path == directory or path.startswith(f"{directory}/")
+
+
+def above(path: str) -> Iterator[str]:
+    """The directories that a path lies in, from the top on."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+def below_a_file(path: str, file: str) -> SparkPathError:
+    """The error for an output that no directory could ever hold beside a file of the workspace."""
+    return SparkPathError(
+        f"output {path!r} would lie below {file!r}, which is a file of the workspace",
+        fix="write to another path, or have the file removed by a task of its own",
+    )
+
+
+def beside_outputs(path: str) -> UnsupportedFileError:
+    """The error for something that was written where no output was asked for."""
+    return UnsupportedFileError(
+        f"{path!r} was written, and lies below no output that was asked for",
+        fix="write to ws.output(…) only, and ask it for every table: nothing is to be put behind "
+        "its answer but '/…'",
+    )
 
 
 def read_only(path: str) -> SparkPathError:

@@ -33,12 +33,15 @@ class Place(Protocol):
     def scan(self) -> ChangeSet:
         """What has become of the paths that were asked for as outputs; leftovers are removed.
 
-        Raises UnsupportedFileError or UnsafeKeyError for what can't be stored.
+        Raises UnsupportedFileError for what can't be stored, if that is known by now.
         """
         ...
 
     def look_at_staged(self, commit: str) -> None:
-        """From now on :meth:`files` and :meth:`reading` are of that staging commit."""
+        """From now on :meth:`files` and :meth:`reading` are of that staging commit.
+
+        Raises WorkspaceError if it has what may not be published.
+        """
         ...
 
     def reading(self, path: str) -> str:

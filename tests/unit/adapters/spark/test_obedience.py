@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from perago.adapters.spark.obedience import obediently
+from perago.adapters.spark.obedience import is_obedience_possible, may_be_given_up, obediently
 
 
 def shell(command):
@@ -33,3 +33,30 @@ def test_this_process_and_its_other_children_keep_their_rights(tmp_path):
 
 def test_what_is_started_is_handed_back():
     assert obediently(lambda: shell("exit 7")) == 7
+
+
+ALL = (1 << 41) - 1
+OVERRIDING, GIVING_UP = 1 << 1, 1 << 8
+
+
+@pytest.mark.parametrize(
+    ("rights", "possible"),
+    [
+        (0, True),
+        (ALL, True),
+        (ALL & ~OVERRIDING, True),
+        (ALL & ~GIVING_UP, False),
+        (OVERRIDING, False),
+        (OVERRIDING | GIVING_UP, True),
+    ],
+)
+def test_who_overrides_permissions_has_to_be_able_to_give_that_up(rights, possible):
+    assert may_be_given_up(rights) is possible
+
+
+def test_whether_it_is_possible_here_is_what_is_found_here(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("ours")
+    file.chmod(0o444)
+    obeyed = obediently(lambda: shell(f"echo theirs > '{file}'")) != 0
+    assert obeyed or not is_obedience_possible()
