@@ -23,7 +23,7 @@ from perago.errors import (
 )
 from perago.flow.fences import Move, assert_not_a_twins, decide, reason_not_to_replace
 from perago.flow.readback import find_landing, landed_right
-from perago.flow.stage import commit_message
+from perago.flow.stage import DELETE_TIMEOUT_SECONDS, commit_message
 from perago.model.attempt import TASK_ID_KEY
 from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY, TABLES_KEY
 from perago.model.outcome import Published, PublishLevel, PublishPath
@@ -190,10 +190,16 @@ class Publication:
         branch = self.execution.trial_branch
         self.store.create_branch(staged.repository, branch, self.workspace.ref, hidden=True)
         try:
-            yield self._send_merge(staged, branch).id
+            like = self._send_merge(staged, branch)
+            if not landed_right(like, self.workspace, staged):
+                raise StoreRefusedError(
+                    f"{like.id} isn't the staged state on top of {self.workspace.ref}: something "
+                    f"else wrote to {branch}"
+                )
+            yield like.id
         finally:
             with suppress(StoreError):  # `perago gc` finds what couldn't be deleted now
-                self.store.delete_branch(staged.repository, branch)
+                self.store.delete_branch(staged.repository, branch, timeout=DELETE_TIMEOUT_SECONDS)
 
     def _relocate(self, head: Commit, to: str) -> None:
         repository, branch = self.workspace.repository, self.workspace.branch

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from perago.flow import lifecycle
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
+from perago.testing.faulty_store import FaultyStore, after
 
 
 def output_ref(outcome):
@@ -177,6 +179,26 @@ def test_a_foreign_commit_just_before_a_replacement_survives_at_cas(atomic, edit
     )
     assert "replacing the abandoned head was refused" in outcome.report.reason
     assert atomic.bench.read()["later"] == b"kept"
+
+
+def test_a_replacement_is_never_built_upon_what_somebody_wrote_meanwhile(
+    lakefs_like, edits, monkeypatch
+):
+    """One that tells of its tables is a merge, onto a branch of the execution's own."""
+    monkeypatch.setattr(lifecycle, "check_tables", lambda *_: [{"path": "t"}])
+    store = lakefs_like.bench.store
+
+    def someone_writes_there():
+        (trial,) = [b.name for b in store.branches("bench") if "-trial-" in b.name]
+        lakefs_like.bench.write({"foreign": "never published"}, branch=trial)
+
+    abandoned = lakefs_like.someone_writes()
+    faulty = FaultyStore(store, {"merge": [after(someone_writes_there)]})
+    outcome = lakefs_like.attempt(edits, store=faulty)
+    assert faulty.spared == {}
+    assert "isn't the staged state on top of" in outcome.report.reason
+    assert lakefs_like.bench.head == abandoned
+    lakefs_like.assert_nothing_left()
 
 
 def test_only_objects_below_the_prefix_are_seen_and_changed(stage):
