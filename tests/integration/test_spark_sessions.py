@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -233,6 +233,30 @@ def test_a_body_that_ends_spark_does_not_spoil_the_next_attempt(place, how):
     assert outcome.report.completed == (how == "stops"), outcome.report.reason
     assert place.answer(lambda ws: ws.spark.range(5).count()) == 5
     place.assert_nothing_left()
+
+
+def test_a_spark_that_a_body_has_put_in_its_own_place_is_nobody_else_s(place):
+    setting, late = "spark.sql.files.ignoreCorruptFiles", []
+
+    def body(ws):
+        uri = ws.output("t")
+        ws.spark.range(5).write.parquet(uri)
+        ws.spark.stop()
+        mine = SparkSession.builder.master("local[1]").config(setting, "true").getOrCreate()
+        late.append(threading.Thread(target=lambda: _count_forever(mine)))
+        late[0].start()
+        until(mine.sparkContext.statusTracker().getActiveJobsIds, "its job to run")
+
+    place.answer(body, post=[require_table("t", rows=(5, 5))])
+    late[0].join(60)
+    assert not late[0].is_alive(), "its jobs have ended with it"
+    found = place.answer(lambda ws: [ws.spark.conf.get(setting), ws.spark.sparkContext.master])
+    assert found == ["false", "local[2]"]
+
+
+def _count_forever(spark):
+    with suppress(Exception):  # Java's own: it is ended
+        spark.range(2).selectExpr(FOREVER).collect()
 
 
 # --- secrets -------------------------------------------------------------------------------------

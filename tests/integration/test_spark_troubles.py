@@ -13,6 +13,7 @@ from spark_rig import SparkPlace, engines_for, settings_for
 
 from perago.errors import RuntimeConfigError
 from perago.machine import java
+from perago.machine.spark_home import VERSION
 from perago.wiring import bring_spark
 
 pytestmark = [
@@ -43,6 +44,13 @@ from importlib.machinery import PathFinder
 
 find_spec = PathFinder.find_spec
 PathFinder.find_spec = lambda name, *more: None if name == "pyspark" else find_spec(name, *more)
+"""
+SILENT_JAVA = """#!/bin/sh
+case "$*" in
+    *-version*) echo 'openjdk version "17.0.1" 2021-10-19' >&2 ;;
+    *--list-modules*) echo 'jdk.incubator.vector@17.0.1' ;;
+    *) exit 1 ;;
+esac
 """
 OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
 
@@ -138,6 +146,33 @@ def test_a_setting_that_spark_can_not_start_with_is_named(tmp_path, setting, val
         engines["spark"].warm_up()
     assert told in failure.value.message
     assert "\n" not in failure.value.message
+
+
+def test_a_java_that_ends_without_a_word_is_told_as_that(tmp_path, monkeypatch):
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(SILENT_JAVA)
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    with (
+        engines_for(settings_for(tmp_path / "home")) as engines,
+        pytest.raises(RuntimeConfigError, match="Spark couldn't be started: ") as failure,
+    ):
+        engines["spark"].warm_up()
+    assert "/logs/spark-" in failure.value.fix
+
+
+def test_a_spark_that_the_machine_has_besides_is_not_the_one_that_is_started(tmp_path, monkeypatch):
+    other = tmp_path / "spark-3.5" / "bin" / "spark-class"
+    other.parent.mkdir(parents=True)
+    other.write_text("#!/bin/sh\necho 'Error: another Spark' >&2\nexit 1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark-3.5"))
+    with (
+        engines_for(settings_for(tmp_path / "home")) as engines,
+        closing(SparkPlace(tmp_path, engines)) as place,
+    ):
+        assert place.answer(lambda ws: ws.spark.version) == VERSION
 
 
 # --- a Spark elsewhere ---------------------------------------------------------------------------

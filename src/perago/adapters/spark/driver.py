@@ -101,6 +101,7 @@ class Driver:
         began = self.log.stat().st_size if self.log.exists() else 0
         try:
             self._drop_other_gateway()
+            _stop_other_context()
             if SparkContext._gateway is None:  # noqa: SLF001 - as PySpark itself asks
                 gateway = launch(spark_home(), properties, needed.java_home, self.log)
                 SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm  # noqa: SLF001
@@ -144,7 +145,9 @@ class Driver:
             lines = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
             said = [line.strip() for line in lines if line.strip() and "\tat " not in line]
             told = [line for line in said if not line.startswith(_SAYS_NOTHING)] or said
-            return next((line for line in told if "rror" in line or "xception" in line), told[-1])
+            failures = [line for line in told if "rror" in line or "xception" in line]
+            if found := failures[:1] or told[-1:]:
+                return found[0]
         return "it ended without a word"
 
     # --- an attempt -------------------------------------------------------------------------------
@@ -210,6 +213,7 @@ class Driver:
     def end_jobs(self) -> None:
         context = self._context
         if context is None:
+            _stop_other_context()
             return
         for query in self._session.streams.active if self._session else ():
             query.stop()
@@ -302,6 +306,19 @@ def _end_gateway() -> None:
         with suppress(Exception):
             gateway.shutdown()
             end(gateway.proc)
+
+
+def _stop_other_context() -> None:
+    """End what a body has put in the place of a driver it stopped, with all it computes.
+
+    Left alone it would be the next one's to work with, by settings that are nobody's.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - no other way
+    if context is not None:
+        with suppress(Exception):  # of a JVM that is gone
+            context.stop()
 
 
 def _write_privately(path: Path, text: str) -> None:

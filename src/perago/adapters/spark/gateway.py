@@ -37,6 +37,7 @@ def launch(spark_home: Path, properties: Path, java_home: Path, log: Path) -> An
         environment = {
             **os.environ,
             "JAVA_HOME": str(java_home),
+            "SPARK_HOME": str(spark_home),  # else a user's own, of another version, is started
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announcement),
         }
