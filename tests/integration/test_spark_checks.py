@@ -407,6 +407,16 @@ def test_a_table_that_cant_be_read_is_one_finding_with_the_file_and_the_reason(f
     assert len(sentence) < 800
 
 
+def test_of_a_table_that_cant_be_read_no_file_is_named_where_values_are_hidden(files):
+    rules = require_table("noise", rows=1, hide_values=True)
+    (sentence,) = describe(check_table(rules, files))
+    assert sentence.startswith("require_table('noise'): the table 'noise' can't be read: ")
+    assert "part-0" not in sentence
+    asked = require_table("good", references={"id": "noise:id"}, hide_values=True)
+    (sentence,) = describe(check_table(asked, files))
+    assert "part-0" not in sentence
+
+
 def test_a_reference_to_a_table_that_cant_be_read_breaks_that_rule_only(files):
     report = check_table(
         require_table("good", rows=100, references={"id": "noise:id"}, where="id >= 0"), files

@@ -11,6 +11,7 @@ from spark_rig import HadoopFiles, SparkPlace, numbers, spark_task, with_table, 
 
 from perago import require_glob, require_table
 from perago.model.outcome import PublishPath
+from perago.testing import InjectedFaults
 
 pytestmark = [
     pytest.mark.slow,
@@ -339,7 +340,79 @@ def test_a_retry_after_a_failed_attempt_starts_from_the_input_again(place):
     assert attempts[0] != attempts[1], "no execution writes where another one did"
 
 
+def test_a_table_written_beside_an_output_fails_the_attempt(place):
+    def body(ws):
+        write(numbers(ws, 1), ws.output("clean"))
+        write(numbers(ws, 2), f"{ws.output('clean')}_bad")
+
+    reason = place.failure(body)
+    assert "'clean_bad/" in reason
+    assert "lies below no output that was asked for" in reason
+
+
+def test_an_output_below_a_file_is_refused_before_there_is_a_branch(place):
+    place.bench.write({"report": "one file"})
+    reason = place.failure(lambda ws: write(numbers(ws, 1), ws.output("report/v2")))
+    assert "output 'report/v2' would lie below 'report', which is a file" in reason
+    assert "stage.branch" not in place.journal.steps()
+
+
+def test_an_input_can_not_be_written(place):
+    with_table(place, 1)
+    before = place.files()
+
+    def body(ws):
+        try:
+            write(numbers(ws, 2), ws.input("t"), mode="overwrite")
+        except Exception:  # noqa: BLE001 - Java's own, different for each kind
+            return [row["n"] for row in ws.table("t").collect()]
+        return "written"
+
+    assert place.answer(body) == [1]
+    assert place.files() == before
+
+
+def test_a_check_refers_to_a_table_as_any_guardrail_on_it_reads_it(place):
+    place.bench.write({"songs.csv": "id;title\n1;Dawn\n", "plays.json": '{"song": "1"}\n'})
+    songs = require_table("songs.csv", columns=["id"], options={"header": True, "sep": ";"})
+    plays = require_table("t", references={"song": "songs.csv:id"})
+
+    def body(ws):
+        ws.table("plays.json").write.parquet(ws.output("t"))
+
+    place.answer(body, pre=[songs], post=[plays])
+    reason = place.failure(
+        lambda ws: ws.table("t").write.mode("append").parquet(ws.output("t")), post=[plays]
+    )
+    assert "there is no column 'id'" in reason
+
+
 # --- on lakeFS ----------------------------------------------------------------------------------
+
+
+@on_lakefs
+def test_what_is_written_after_the_body_has_returned_fails_the_attempt(place):
+    def body(ws):
+        write(numbers(ws, 1), ws.output("t"))
+
+    def write_late(_name):
+        (branch,) = place.staging_branches
+        place.bench.put({"t/late.parquet": "?"}, branch=branch)
+
+    work, before = spark_task(body), place.bench.head
+    place.bench.start(work)
+    outcome = place.attempt(work, failpoints=InjectedFaults({"fence1.passed": write_late}))
+    assert "'t/late.parquet' was written after the body had returned" in outcome.report.reason
+    assert place.bench.head == before
+    place.assert_nothing_left()
+
+
+@on_lakefs
+def test_what_could_not_be_written_can_be_removed(place):
+    place.bench.write({"t/metadata/v1.metadata.json": "{}", "t/data.parquet": "?"})
+    place.answer(lambda ws: write(numbers(ws, 1), ws.output("t"), mode="overwrite"))
+    (only,) = place.objects()
+    assert only.endswith(".parquet")
 
 
 @on_lakefs

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainValidator, field_validator, model_validator
 
-from perago.declare.guardrails import FileGuardrail, Guardrail
+from perago.declare.guardrails import FileGuardrail, Guardrail, Phase
 from perago.errors import TaskDefinitionError
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.declaration import Declaration
 from perago.model.keys import problem_with
-from perago.model.tables import TableRules
+from perago.model.tables import TableRules, TableSource
 
 _ACTIONS_DIRECTORY = ACTIONS_PREFIX.rstrip("/")
 
@@ -72,6 +72,33 @@ class WorkspaceSpec(Declaration):
                     fix="leave that guardrail out",
                 )
         return self
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> WorkspaceSpec:
+        """A table that is referred to is read in one way, or nobody could say in which."""
+        for phase in ("pre", "post"):
+            own = [g for g in self.of(phase) if isinstance(g, TableRules)]
+            for rules in own:
+                for path in rules.paths[1:]:
+                    ways = {each.source for each in own if each.path == path} or {
+                        each.source for each in self.tables if each.path == path
+                    }
+                    if len(ways) > 1:
+                        raise TaskDefinitionError(
+                            f"{rules.label} refers to {path!r}, for which several require_table(…) "
+                            "have different formats or options",
+                            fix="give them the same",
+                        )
+        return self
+
+    def of(self, phase: Phase) -> Sequence[Guardrail]:
+        """What must hold before a body runs, or after."""
+        return self.pre if phase == "pre" else self.post
+
+    def sources(self, phase: Phase) -> dict[str, TableSource]:
+        """How tables are read: as the phase's own guardrails say, else as the other's do."""
+        own = [g for g in self.of(phase) if isinstance(g, TableRules)]
+        return {rules.path: rules.source for rules in (*self.tables, *own)}
 
     @property
     def tables(self) -> tuple[TableRules, ...]:

@@ -55,12 +55,11 @@ from perago.model.outcome import AttemptOutcome, Published, PublishLevel, Publis
 from perago.ports.lease import NoLease
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pydantic import BaseModel
 
-    from perago.declare.guardrails import Guardrail, Phase
+    from perago.declare.guardrails import Phase
     from perago.declare.task import AnyTask
+    from perago.declare.workspace import WorkspaceSpec
     from perago.flow.runtime import Runtime
     from perago.flow.stage import StagingArea
     from perago.model.attempt import AttemptSnapshot, Delivery
@@ -182,7 +181,7 @@ class _Attempt:
                 )
 
             with steps.step("pre", then="pre.checked") as note:
-                self._check(opened, spec.pre, "pre")
+                self._check(opened, spec, "pre")
                 note(guardrails=len(spec.pre))
 
             with steps.step("body", then="body.done"):
@@ -193,7 +192,7 @@ class _Attempt:
                 changes = self._scan(opened)
                 self.changed = tuple(changes.keys)
                 if spec.read_only or opened.staged_checks is None:
-                    self._check(opened, spec.post, "post")
+                    self._check(opened, spec, "post")
                     note(guardrails=len(spec.post), files=len(opened.files))
                 note(changed=len(self.changed))
                 if opened.notes:
@@ -222,7 +221,7 @@ class _Attempt:
             with steps.step("checks") as note:
                 if staged:
                     checks.look_at_staged(staged.commit)
-                self._check(opened, spec.post, "post")
+                self._check(opened, spec, "post")
                 note(guardrails=len(spec.post))
         if staged:
             with steps.step("fence2", then="fence2.passed") as note:
@@ -261,11 +260,11 @@ class _Attempt:
                 self.runtime.journal.started("body")  # is what goes on
         return self.execution.staging_branch
 
-    def _check(self, opened: OpenWorkspace, guardrails: Sequence[Guardrail], phase: Phase) -> None:
+    def _check(self, opened: OpenWorkspace, spec: WorkspaceSpec, phase: Phase) -> None:
         """What names can tell is looked at first: it costs next to nothing."""
-        if names := [g for g in guardrails if isinstance(g, FileGuardrail)]:
+        if names := [g for g in spec.of(phase) if isinstance(g, FileGuardrail)]:
             check(names, opened.files, phase)
-        self.tables += check_tables(opened.staged_checks, guardrails, phase, self.runtime.journal)
+        self.tables += check_tables(opened.staged_checks, spec, phase, self.runtime.journal)
 
     def _level(self, workspace: WorkspaceRef, staged: StagedWorkspace | None) -> PublishLevel:
         refs = [workspace.ref, *([staged.commit] if staged else [])]

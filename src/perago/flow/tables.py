@@ -8,22 +8,21 @@ from perago.declare.guardrails import violated
 from perago.model.tables import TableRules, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from perago.declare.guardrails import Guardrail, Phase
+    from perago.declare.guardrails import Phase
+    from perago.declare.workspace import WorkspaceSpec
     from perago.ports.engine import StagedChecks
     from perago.ports.journal import Journal
 
 
 def check_tables(
-    checks: StagedChecks | None, guardrails: Iterable[Guardrail], phase: Phase, journal: Journal
+    checks: StagedChecks | None, spec: WorkspaceSpec, phase: Phase, journal: Journal
 ) -> list[dict[str, object]]:
     """A document of each table that was looked at. Raises GuardrailViolation, naming all of it."""
-    rules = [guardrail for guardrail in guardrails if isinstance(guardrail, TableRules)]
+    rules = [guardrail for guardrail in spec.of(phase) if isinstance(guardrail, TableRules)]
     if not rules:
         return []
     assert checks is not None  # noqa: S101 - without Spark a declaration can't ask for tables
-    reports = checks.check_tables(rules)
+    reports = checks.check_tables(rules, spec.sources(phase))
     documents = [{"phase": phase, **report.document()} for report in reports]
     for document in documents:
         journal.event("table", **document)

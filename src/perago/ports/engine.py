@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from perago.model.attempt import Execution
     from perago.model.changes import ChangeSet
     from perago.model.outcome import Computation, Transfer
-    from perago.model.tables import TableReport, TableRules
+    from perago.model.tables import TableReport, TableRules, TableSource
     from perago.model.workspace import WorkspaceRef
     from perago.ports.store import Progress, Store
 
@@ -33,11 +33,19 @@ class StagedChecks(Protocol):
     """Guardrails that look into the data, and at the very commit that would be published."""
 
     def look_at_staged(self, commit: str) -> None:
-        """From now on files and tables are those of the staging commit, and nothing else."""
+        """From now on files and tables are those of the staging commit, and nothing else.
+
+        Raises WorkspaceError if that has what may not be published, or what the scan didn't see.
+        """
         ...
 
-    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
-        """What these rules find in the data: of the input commit, or as staged."""
+    def check_tables(
+        self, rules: Sequence[TableRules], sources: Mapping[str, TableSource]
+    ) -> Sequence[TableReport]:
+        """What these rules find in the data: of the input commit, or as staged.
+
+        ``sources`` says how the tables are read that they refer to, by their paths.
+        """
         ...
 
 
@@ -79,7 +87,8 @@ class OpenWorkspace(Protocol):
 
         Whatever the body set going has ended by then, and its leftovers are removed. Costs no more
         than a stat per file, and reads only files whose stat leaves a doubt. Raises
-        UnsupportedFileError or UnsafeKeyError for what can't be stored.
+        UnsupportedFileError or UnsafeKeyError for what can't be stored, unless a look at what was
+        staged does.
         """
         ...
 

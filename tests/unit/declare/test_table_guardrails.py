@@ -235,3 +235,26 @@ def test_a_report_tells_each_broken_rule_in_one_sentence_and_documents_no_value(
         "rules": ["require_table('clean', rows=1)", rule],
         "breaches": [{"rule": rule, "count": 2}],
     }
+
+
+HEADED = {"header": True}
+
+
+def test_a_table_that_is_referred_to_is_read_as_its_own_phase_says_else_as_the_other():
+    songs, plays = require_table("songs", options=HEADED), require_table("plays")
+    other = require_table("songs", format="json")
+    assert WorkspaceSpec(pre=[songs], post=[plays]).sources("post")["songs"] == songs.source
+    assert WorkspaceSpec(pre=[songs], post=[other]).sources("post")["songs"] == other.source
+    assert WorkspaceSpec(pre=[songs], post=[other]).sources("pre")["songs"] == songs.source
+
+
+def test_a_table_that_is_referred_to_and_read_in_two_ways_is_refused():
+    plays = require_table("plays", references={"song": "songs:id"})
+    two = [require_table("songs", options=HEADED), require_table("songs", rows=1)]
+    with pytest.raises(TaskDefinitionError, match="refers to 'songs'") as refused:
+        WorkspaceSpec(post=[plays, *two])
+    assert refused.value.fix == "give them the same"
+    with pytest.raises(TaskDefinitionError, match="refers to 'songs'"):
+        WorkspaceSpec(pre=two, post=[plays])
+    WorkspaceSpec(pre=two, post=[plays, require_table("songs", options=HEADED)])
+    WorkspaceSpec(pre=two)

@@ -28,8 +28,8 @@ _OF_EXPRESSIONS = ("22", "P0", "42")
 # … and data sources, no such path, nothing to tell a schema from.
 _OF_FILES = ("KD", "42K03", "42KD9")
 _OUTAGE = re.compile(
-    r"java\.net\.|SocketTimeout|ConnectTimeout|UnknownHost|NoHttpResponse|SdkClientException"
-    r"|AWSStatus5|Throttled|ServiceUnavailable"
+    r"java\.net\.|javax\.net\.|SocketTimeout|ConnectTimeout|UnknownHost|NoHttpResponse"
+    r"|SdkClientException|AWSStatus5|AWSNoResponse|Throttled|ServiceUnavailable|AccessDenied"
 )
 _LENGTH = 600
 
@@ -58,7 +58,13 @@ def is_of_expression(error: BaseException) -> bool:
 
 def is_of_files(error: BaseException) -> bool:
     """Whether the files aren't there, or aren't what they should be, whoever reads them."""
-    return _state(error).startswith(_OF_FILES) and not _OUTAGE.search(str(error))
+    return _state(error).startswith(_OF_FILES) and not _OUTAGE.search(_with_causes(error))
+
+
+def _with_causes(error: BaseException) -> str:
+    """All that is known of it: over Spark Connect its text has none of its causes."""
+    trace = getattr(error, "getStackTrace", None)
+    return f"{error}\n{trace() if trace else ''}"
 
 
 def _state(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from perago.errors import SparkFailedError
 from perago.model.outcome import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -101,11 +101,13 @@ class OpenSparkWorkspace:
     def look_at_staged(self, commit: str) -> None:
         self._place.look_at_staged(commit)
 
-    def check_tables(self, rules: Sequence[TableRules]) -> Sequence[TableReport]:
+    def check_tables(
+        self, rules: Sequence[TableRules], sources: Mapping[str, TableSource]
+    ) -> Sequence[TableReport]:
         from perago.adapters.spark.checks import check_tables
 
         try:
-            return check_tables(rules, self._read)
+            return check_tables(rules, self._read, sources)
         except Exception as error:
             if said := essence(error):
                 raise SparkFailedError(f"looking into the data failed: {said}") from error

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 Read: TypeAlias = Callable[[TableSource], "DataFrame"]
 
 
-def check_each_table(tables: Sequence[TableRules], read: Read) -> list[TableReport]:
+def check_each_table(
+    tables: Sequence[TableRules], read: Read, sources: Mapping[str, TableSource]
+) -> list[TableReport]:
     """See :func:`perago.adapters.spark.checks.check_tables`."""
     reports: dict[int, TableReport] = {}
-    sources = {rules.path: rules.source for rules in tables}
     for group in _by_table(tables):
         try:
             found = _check_one_table(group, sources, read)
@@ -72,7 +73,8 @@ def _check_one_table(
         for rule in rules
         if isinstance(rule, ReferenceRule) and rule.path != group[0].path
     }
-    referenced = {path: _opened(source, read) for path, source in others.items()}
+    hide = any(asked.hide_values for asked in group)
+    referenced = {path: _opened(source, read, hide=hide) for path, source in others.items()}
     looked = _Looked(table, {group[0].path: table, **referenced})
     looked.unmet.update((rule, said) for rule in rules if (said := looked.told_by_schema(rule)))
     row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in looked.unmet]
@@ -82,12 +84,12 @@ def _check_one_table(
     return [looked.report(asked) for asked in group]
 
 
-def _opened(source: TableSource, read: Read) -> OpenTable | str:
+def _opened(source: TableSource, read: Read, *, hide: bool) -> OpenTable | str:
     """A table that rules refer to; in its place, why it can't be read."""
     try:
         return OpenTable.of(read(source))
     except Exception as error:  # noqa: BLE001 - as above
-        return _why_unreadable(source.path, error)
+        return _why_unreadable(source.path, error, hide=hide)
 
 
 @dataclass
@@ -212,19 +214,20 @@ def _mentioned(rule: NotNullRule | WhereRule, table: OpenTable) -> list[str]:
 
 
 def _unreadable(asked: TableRules, error: Exception) -> TableReport:
-    finding = Finding("read", asked.label, problem=_why_unreadable(asked.path, error))
+    why = _why_unreadable(asked.path, error, hide=asked.hide_values)
+    finding = Finding("read", asked.label, problem=why)
     return TableReport(asked.path, (finding,))
 
 
-def _why_unreadable(path: str, error: Exception) -> str:
+def _why_unreadable(path: str, error: Exception, *, hide: bool) -> str:
     """In words. Raises the error itself if it doesn't lie with the files."""
     if isinstance(error, SparkPathError):
         return error.message
     if not is_of_files(error):
         raise error
-    return f"the table {path!r} can't be read: {essence(error)}"
+    return f"the table {path!r} can't be read: {_said(error, hide=hide)}"
 
 
 def _said(error: Exception, *, hide: bool) -> str | None:
-    # Spark's message quotes the value that an expression stumbled over.
+    # Spark's message quotes the value that an expression stumbled over, or a partition's.
     return condition(error) if hide else essence(error)
