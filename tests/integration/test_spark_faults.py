@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import spark_fault_tasks
 from living_processes import PROC, command_of, processes_with, until
+from pyspark.sql import SparkSession
 from spark_fault_tasks import append, faults
 from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for
 
@@ -37,6 +38,7 @@ pytestmark = [
 ]
 
 SPECULATIVE = {
+    "spark.dynamicAllocation.enabled": "false",  # all that there are, from the start
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.minTaskRuntime": "500ms",
@@ -345,3 +347,22 @@ def test_a_driver_killed_at_each_failpoint_in_turn_publishes_once_in_the_end(
     attempts = len(failpoints) - len(after_the_report) + 1
     disturbed.assert_ended_well(process, attempts=attempts)
     assert all((tmp_path / name).exists() for name in set(failpoints) - {"directory.removed"})
+
+
+# --- drivers that rest ---------------------------------------------------------------------------
+
+
+def test_a_driver_without_work_leaves_its_cluster_to_others(lakefs_server, spark_cluster, tmp_path):
+    resting = ON_LOOPBACK | {"spark.dynamicAllocation.executorIdleTimeout": "2s"}
+    settings = settings_for(
+        tmp_path / "home", lakefs_server, spark_master=spark_cluster.address, conf=resting
+    )
+    with (
+        engines_for(settings) as engines,
+        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+    ):
+        for _ in range(2):
+            place.answer(lambda ws: ws.spark.range(0, 8, 1, 4).repartition(2).count())
+            spark = SparkSession.getActiveSession()
+            assert executors_of(spark)
+            until(lambda spark=spark: not executors_of(spark), "its executors to be given back")

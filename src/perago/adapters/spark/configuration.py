@@ -29,6 +29,18 @@ QUIET = {
 """Defaults wherever it runs."""
 
 
+SHARING = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
+}
+"""Give executors back when there is nothing to compute.
+
+A standalone master gives a driver all cores there are, for as long as it lives, and ours outlive
+their tasks: a second one would wait for the first for ever.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What there is to compute with."""
@@ -82,6 +94,7 @@ def driver_configuration(
         **QUIET,
         **(COMMITTER if on_lakefs else {}),
         **(_local(machine, drivers, scratch) if is_local(where) else {}),
+        **(SHARING if where.startswith("spark://") else {}),
         **chosen,
         "spark.master": where,
     }

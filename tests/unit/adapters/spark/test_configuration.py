@@ -39,6 +39,14 @@ def test_all_of_this_machine_unless_something_else_is_named():
     assert configured("local[2]", {"spark.master": "yarn"})["spark.master"] == "local[2]"
 
 
+def test_a_driver_of_a_standalone_cluster_gives_its_executors_back():
+    name = "spark.dynamicAllocation.enabled"
+    assert configured("spark://h:7077")[name] == "true"
+    assert configured("spark://h:7077", {name: "false"})[name] == "false"
+    assert name not in configured()
+    assert name not in configured("yarn")
+
+
 @pytest.mark.parametrize(
     ("memory", "drivers", "given"),
     [
