@@ -353,7 +353,10 @@ def test_a_driver_killed_at_each_failpoint_in_turn_publishes_once_in_the_end(
 
 
 def test_a_driver_without_work_leaves_its_cluster_to_others(lakefs_server, spark_cluster, tmp_path):
-    resting = ON_LOOPBACK | {"spark.dynamicAllocation.executorIdleTimeout": "2s"}
+    resting = ON_LOOPBACK | {  # sooner than by default
+        "spark.dynamicAllocation.executorIdleTimeout": "2s",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+    }
     settings = settings_for(
         tmp_path / "home", lakefs_server, spark_master=spark_cluster.address, conf=resting
     )

@@ -1,14 +1,18 @@
 """The same pipeline wherever its data are and whoever computes: equal results, row by row."""
 
 import functools
+import gc
 import json
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for
+from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for, with_table
 
+from perago import require_table
 from perago.demo.songs.events import Amount, write_catalogue, write_events
 from perago.demo.songs.tasks import clean, rank
+from perago.model.attempt import TaskStatus
+from perago.testing.wire import FaultyWire, drop_request
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,12 +24,19 @@ pytestmark = [
 FIRST = "embedded, local[2]"
 OTHERS = ("lakeFS, local[2]", "lakeFS, a cluster", "lakeFS, Spark Connect")
 CHARTS = ("hours", "months", "places", "songs")
+IMPATIENT = {
+    "attempts.maximum": "1",
+    "retry.limit": "1",
+    "retry.interval": "10ms",
+    "retry.throttle.limit": "1",
+    "retry.throttle.interval": "10ms",
+}
 AMOUNT = Amount(rows=2_000, songs=12, seed=7)
 
 
 @pytest.fixture(scope="module")
-def come_to(request, tmp_path_factory, lakefs_server):
-    """What the pipeline comes to in one of these ways; each is gone once."""
+def engines_of(request, lakefs_server):
+    """The engines that go one of these ways."""
 
     @contextmanager
     def engines_of(way, home):
@@ -41,6 +52,13 @@ def come_to(request, tmp_path_factory, lakefs_server):
             settings = settings_for(home, lakefs_server, spark_master=None, spark_remote=address)
         with engines_for(settings) as engines:
             yield engines
+
+    return engines_of
+
+
+@pytest.fixture(scope="module")
+def come_to(engines_of, tmp_path_factory, lakefs_server):
+    """What the pipeline comes to in one of these ways; each is gone once."""
 
     @functools.cache
     def come_to(way):
@@ -89,3 +107,50 @@ def test_the_pipeline_comes_to_the_same(come_to, way):
     assert strays == expected[3] == []
     assert len(tables["events"]) >= AMOUNT.rows, "all of it was compared"
     assert all(charts.values())
+
+
+@pytest.mark.parametrize("way", ["lakeFS, local[2]", "lakeFS, Spark Connect"])
+def test_a_store_that_fails_a_check_is_not_the_data_s_fault(
+    engines_of, lakefs_server, tmp_path, monkeypatch, way
+):
+    """Else the input would be called wrong, and the task never be tried again."""
+    with (
+        FaultyWire(lakefs_server.endpoint) as wire,
+        engines_of(way, tmp_path / "home") as engines,
+        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+    ):
+        with_table(place, 1)
+        begin = type(engines["spark"].spark).begin
+        on_the_way = f"fs.s3a.bucket.{place.bench.repository}"
+
+        def begin_impatiently(self, *given):
+            session = begin(self, *given)
+            session.conf.set("fs.s3a.impl.disable.cache", "true")
+            for name, value in (IMPATIENT | {"endpoint": wire.endpoint}).items():
+                session.conf.set(f"{on_the_way}.{name}", value)
+            return session
+
+        monkeypatch.setattr(type(engines["spark"].spark), "begin", begin_impatiently)
+        for passing in (0, 2, 4):  # it is read first for its columns, then for its rows
+            wire.clear()
+            wire.on(drop_request, method="GET", path=r"\.parquet", times=None, skip=passing)
+            outcome = place.run(lambda ws: ws.files(), pre=[require_table("t", where="n > 0")])
+            assert not wire.unfired
+            assert outcome.report.status is TaskStatus.FAILED, outcome.report.reason
+            assert "looking into the data failed" in outcome.report.reason
+
+
+def test_a_session_that_is_over_ends_nothing_of_the_next_one_s(engines_of, lakefs_server, tmp_path):
+    """All sessions share the threads by which PySpark lets go of answers."""
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+
+    with (
+        engines_of("lakeFS, Spark Connect", tmp_path / "home") as engines,
+        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+    ):
+        kept = []
+        place.answer(lambda ws: kept.append(ws.spark))
+        shared = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()  # noqa: SLF001 - no public way
+        kept.clear()
+        gc.collect()
+        shared.submit(len, ()).result(10)

@@ -26,7 +26,8 @@ _TASK = re.compile(
 # By SQLSTATE: data exceptions, raise_error and the like, names and syntax …
 _OF_EXPRESSIONS = ("22", "P0", "42")
 # … and data sources, no such path, nothing to tell a schema from.
-_OF_FILES = ("KD", "42K03", "42KD9")
+_OF_READING = "KD"
+_OF_FILES = (_OF_READING, "42K03", "42KD9")
 _OUTAGE = re.compile(
     r"java\.net\.|javax\.net\.|SocketTimeout|ConnectTimeout|UnknownHost|NoHttpResponse"
     r"|SdkClientException|AWSStatus5|AWSNoResponse|Throttled|ServiceUnavailable|AccessDenied"
@@ -58,13 +59,21 @@ def is_of_expression(error: BaseException) -> bool:
 
 def is_of_files(error: BaseException) -> bool:
     """Whether the files aren't there, or aren't what they should be, whoever reads them."""
-    return _state(error).startswith(_OF_FILES) and not _OUTAGE.search(_with_causes(error))
+    state, told = _state(error), _with_causes(error)
+    if told is None:
+        return state.startswith(_OF_FILES) and not state.startswith(_OF_READING)
+    return state.startswith(_OF_FILES) and not _OUTAGE.search(told)
 
 
-def _with_causes(error: BaseException) -> str:
-    """All that is known of it: over Spark Connect its text has none of its causes."""
+def _with_causes(error: BaseException) -> str | None:
+    """All that is known of it; None if its causes aren't.
+
+    Over Spark Connect they aren't in its text, and a server doesn't keep them for long.
+    """
     trace = getattr(error, "getStackTrace", None)
-    return f"{error}\n{trace() if trace else ''}"
+    if trace is None:
+        return str(error)
+    return f"{error}\n{told}" if (told := trace()) else None
 
 
 def _state(error: BaseException) -> str:

@@ -124,6 +124,17 @@ class Remote:
             with suppress(Exception):
                 session.interruptAll()
                 session.stop()
+            _let_go(session)
 
     def stop(self) -> None:
         self.end()
+
+
+def _let_go(session: Any) -> None:
+    """Keep a session that was stopped from closing its channel once more when it is forgotten.
+
+    PySpark would wait there for threads that all sessions share, at any moment the garbage
+    collector picks. If that is while another session hands them something, both wait for ever.
+    """
+    with suppress(Exception):
+        session.client.close = lambda: None
