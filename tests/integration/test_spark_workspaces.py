@@ -422,3 +422,13 @@ def test_an_object_outside_of_the_prefix_fails_the_attempt(place):
 
     reason = place.failure(body, prefix="songs")
     assert "'elsewhere/t' was written outside of the workspace's prefix 'songs'" in reason
+
+
+@on_lakefs
+def test_hooks_that_a_body_slips_in_are_refused_before_the_server_could_find_them(place):
+    def body(ws):
+        HadoopFiles(ws.spark).write(f"{ws.output('t')[:-1]}_lakefs_actions/mine.yaml")
+
+    reason = place.failure(body)
+    assert "'_lakefs_actions/mine.yaml' was written outside of the workspace's prefix" in reason
+    assert "stage.commit" not in place.journal.steps()

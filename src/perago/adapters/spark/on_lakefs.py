@@ -75,8 +75,11 @@ class OnLakeFS:
         if self._branch is None:
             return ChangeSet()
         for key in self.store.uncommitted(self.workspace.repository, self._branch, limit=None):
-            kept = self._leftovers if self._is_leftover(key) else self._changed
-            kept.add(key)
+            if self._is_leftover(key):
+                self._leftovers.add(key)
+            else:
+                self._assert_asked_for(key)  # before the server finds hooks in a commit
+                self._changed.add(key)
         self.store.delete_objects(self.workspace.repository, self._branch, sorted(self._leftovers))
         return ChangeSet(staged=tuple(sorted(self._changed)))
 
@@ -95,10 +98,21 @@ class OnLakeFS:
         return key.startswith(start) and is_leftover(path, keep_success=self.keep_success)
 
     def _assert_publishable(self, key: str, kind: DifferenceKind) -> None:
-        start = key_prefix(self.prefix)
         is_gone = kind is DifferenceKind.REMOVED
         if key in self._leftovers and is_gone:
             return
+        path = self._assert_asked_for(key)
+        if key not in self._changed:
+            raise WorkspaceChangedError(
+                f"{path!r} was written after the body had returned",
+                fix="wait in the body for every thread and every query that it starts",
+            )
+        if not is_gone:
+            assert_storable(path)
+
+    def _assert_asked_for(self, key: str) -> str:
+        """The key's path, which is below an output."""
+        start = key_prefix(self.prefix)
         if not key.startswith(start) or (not start and key.startswith(ACTIONS_PREFIX)):
             raise UnsupportedFileError(
                 f"{key!r} was written outside of the workspace's prefix {self.prefix!r}",
@@ -107,13 +121,7 @@ class OnLakeFS:
         path = key[len(start) :]
         if not any(is_below(path, output) for output in self._outputs):
             raise beside_outputs(path)
-        if key not in self._changed:
-            raise WorkspaceChangedError(
-                f"{path!r} was written after the body had returned",
-                fix="wait in the body for every thread and every query that it starts",
-            )
-        if not is_gone:
-            assert_storable(path)
+        return path
 
     def _is_file(self, path: str) -> bool:
         """Whether the input commit has an object of exactly that name: it would come first."""
