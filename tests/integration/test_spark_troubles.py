@@ -52,6 +52,7 @@ case "$*" in
     *) exit 1 ;;
 esac
 """
+OTHER_SPARK = "#!/bin/sh\necho 'Error: another Spark' >&2\nexit 1\n"
 OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
 
 
@@ -89,6 +90,12 @@ def bare_machine(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch)
 
 
+def put_program(path, text):
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 def cut_off(directory, monkeypatch):
     monkeypatch.setenv("PERAGO_TOOLS", str(directory / "tools"))
     monkeypatch.setenv("HOME", str(directory / "nobody"))
@@ -110,10 +117,7 @@ def test_without_a_java_a_run_says_which_one_is_needed(perago, task_module):
 def test_a_java_that_is_too_old_is_named_with_its_version(
     perago, task_module, tmp_path, monkeypatch
 ):
-    program = tmp_path / "jdk11" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(OLD_JAVA)
-    program.chmod(0o755)
+    put_program(tmp_path / "jdk11" / "bin" / "java", OLD_JAVA)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
     answer = perago("run", "--json", task_module)
     assert f"JAVA_HOME={tmp_path / 'jdk11'} is Java 11, not 17 to 22" in answer.error["message"]
@@ -149,10 +153,7 @@ def test_a_setting_that_spark_can_not_start_with_is_named(tmp_path, setting, val
 
 
 def test_a_java_that_ends_without_a_word_is_told_as_that(tmp_path, monkeypatch):
-    program = tmp_path / "jdk" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(SILENT_JAVA)
-    program.chmod(0o755)
+    put_program(tmp_path / "jdk" / "bin" / "java", SILENT_JAVA)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     with (
         engines_for(settings_for(tmp_path / "home")) as engines,
@@ -163,10 +164,7 @@ def test_a_java_that_ends_without_a_word_is_told_as_that(tmp_path, monkeypatch):
 
 
 def test_a_spark_that_the_machine_has_besides_is_not_the_one_that_is_started(tmp_path, monkeypatch):
-    other = tmp_path / "spark-3.5" / "bin" / "spark-class"
-    other.parent.mkdir(parents=True)
-    other.write_text("#!/bin/sh\necho 'Error: another Spark' >&2\nexit 1\n")
-    other.chmod(0o755)
+    put_program(tmp_path / "spark-3.5" / "bin" / "spark-class", OTHER_SPARK)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark-3.5"))
     with (
         engines_for(settings_for(tmp_path / "home")) as engines,

@@ -77,13 +77,13 @@ class WorkspaceSpec(Declaration):
     def _check_sources(self) -> WorkspaceSpec:
         """A table that is referred to is read in one way, or nobody could say in which."""
         for phase in ("pre", "post"):
-            own = [g for g in self.of(phase) if isinstance(g, TableRules)]
+            own = self.tables_of(phase)
             for rules in own:
                 for path in rules.paths[1:]:
-                    ways = {each.source for each in own if each.path == path} or {
-                        each.source for each in self.tables if each.path == path
-                    }
-                    if len(ways) > 1:
+                    telling = [each for each in own if each.path == path] or [
+                        each for each in self.tables if each.path == path
+                    ]
+                    if len({each.source for each in telling}) > 1:
                         raise TaskDefinitionError(
                             f"{rules.label} refers to {path!r}, for which several require_table(…) "
                             "have different formats or options",
@@ -97,14 +97,16 @@ class WorkspaceSpec(Declaration):
 
     def sources(self, phase: Phase) -> dict[str, TableSource]:
         """How tables are read: as the phase's own guardrails say, else as the other's do."""
-        own = [g for g in self.of(phase) if isinstance(g, TableRules)]
-        return {rules.path: rules.source for rules in (*self.tables, *own)}
+        return {rules.path: rules.source for rules in (*self.tables, *self.tables_of(phase))}
+
+    def tables_of(self, phase: Phase) -> tuple[TableRules, ...]:
+        """The guardrails of a phase that look into the data."""
+        return tuple(rules for rules in self.of(phase) if isinstance(rules, TableRules))
 
     @property
     def tables(self) -> tuple[TableRules, ...]:
-        """The guardrails that look into the data."""
-        guardrails = (*self.pre, *self.post)
-        return tuple(guardrail for guardrail in guardrails if isinstance(guardrail, TableRules))
+        """The guardrails that look into the data, of both phases."""
+        return (*self.tables_of("pre"), *self.tables_of("post"))
 
     def warnings(self) -> list[str]:
         """What is allowed and probably not meant, each as one sentence with its fix."""

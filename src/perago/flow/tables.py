@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perago.declare.guardrails import violated
-from perago.model.tables import TableRules, describe
+from perago.model.tables import describe
 
 if TYPE_CHECKING:
     from perago.declare.guardrails import Phase
@@ -18,7 +18,7 @@ def check_tables(
     checks: StagedChecks | None, spec: WorkspaceSpec, phase: Phase, journal: Journal
 ) -> list[dict[str, object]]:
     """A document of each table that was looked at. Raises GuardrailViolation, naming all of it."""
-    rules = [guardrail for guardrail in spec.of(phase) if isinstance(guardrail, TableRules)]
+    rules = spec.tables_of(phase)
     if not rules:
         return []
     assert checks is not None  # noqa: S101 - without Spark a declaration can't ask for tables

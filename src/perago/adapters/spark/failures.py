@@ -60,9 +60,11 @@ def is_of_expression(error: BaseException) -> bool:
 def is_of_files(error: BaseException) -> bool:
     """Whether the files aren't there, or aren't what they should be, whoever reads them."""
     state, told = _state(error), _with_causes(error)
-    if told is None:
-        return state.startswith(_OF_FILES) and not state.startswith(_OF_READING)
-    return state.startswith(_OF_FILES) and not _OUTAGE.search(told)
+    if not state.startswith(_OF_FILES):
+        return False
+    if told is None:  # what failed at reading may be anybody's fault
+        return not state.startswith(_OF_READING)
+    return not _OUTAGE.search(told)
 
 
 def _with_causes(error: BaseException) -> str | None:

@@ -56,9 +56,6 @@ class LentFiles:
         self._sealed = sealed
         self._files: dict[str, _Lent] = {}
 
-    def __contains__(self, path: str) -> bool:
-        return path in self._files
-
     def uri(self, path: str) -> str:
         """As Hadoop reads one: it takes every sign for itself, also a ``%``."""
         return f"file://{self.place}/{path}"
