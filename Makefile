@@ -114,7 +114,7 @@ lock: ## Pin requirements/*.txt anew after a change in pyproject.toml (ARGS=--up
 		-o requirements/worker.txt \
 	&& $(COMPILE) --group bootstrap -o requirements/uv.txt \
 	&& $(COMPILE) --group go -o src/perago/stack/go.txt \
-	&& $(COMPILE) --group java -o src/perago/machine/java.txt \
+	&& $(COMPILE) --group java -o src/perago/toolchain/java.txt \
 	&& $(COMPILE) --group maven -o src/perago/stack/maven.txt \
 	&& $(COMPILE) benchmarks/lakefs_peer.in -o benchmarks/lakefs_peer.txt
 	@! grep -n '://' requirements/*.txt src/perago/*/*.txt benchmarks/*.txt || { echo 'An address got into requirements/.' >&2; exit 1; }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from measuring import MIB, Figure, Report, apart, at_most, peak_mib, say, settle
 from shipped import Shipped
 
-from perago.testing.journal import RecordingJournal
+from perago.testing.bench import RecordingJournal
 
 if TYPE_CHECKING:
     from measuring import Scale

@@ -35,8 +35,7 @@ def main() -> None:
 
 
 def own(address: str, task_id: str) -> Callable[[], object]:
-    from perago.adapters.conductor.access import ConductorAccess
-    from perago.adapters.conductor.api import Api
+    from perago.adapters.conductor.client import Api, ConductorAccess
 
     api = Api(ConductorAccess(address))
     return lambda: api.read(f"/tasks/{task_id}", doing="reading a task")["taskId"]

@@ -31,7 +31,7 @@ from perago.adapters.local.engine import LocalEngine
 from perago.errors import TaskTerminalError
 from perago.flow.lifecycle import run_attempt
 from perago.model.workspace import WorkspaceRef
-from perago.testing.journal import RecordingJournal
+from perago.testing.bench import RecordingJournal
 
 if TYPE_CHECKING:
     from lakefs_rig import Lake, Served

@@ -28,7 +28,7 @@ from measuring import (
 from shipped import BRANCH, Shipped
 
 from perago.model.workspace import WorkspaceRef
-from perago.testing.journal import RecordingJournal
+from perago.testing.bench import RecordingJournal
 from perago.wiring import build_runtime, local_engine, open_lakefs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from measuring import Figure, Report, at_most, median, say, settle, spread_of
 from shipped import BRANCH
 from staging_growth import CHANGED, FILE_BYTES, FILES_PER_DIRECTORY, bare_stat_pass
 
-from perago.ports.journal import SilentJournal
+from perago.ports.environment import SilentJournal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from perago.machine.fetching import run
-from perago.machine.tools import Tool, ensure
+from perago.toolchain.cache import Tool, ensure, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from perago.machine.tools import Tell
     from perago.model.workspace import WorkspaceRef
+    from perago.toolchain.cache import Tell
 
 VERSION = "0.6.1"
 PINNED = Path(__file__).with_name("lakefs_peer.txt")

@@ -15,7 +15,7 @@ from urllib.request import ProxyHandler, build_opener
 from measuring import apart, say, settle, spread, stopwatch
 from shipped import BRANCH, Shipped
 
-from perago.operations.fencing import install_fence
+from perago.operations.fence_install import install_fence
 from perago.stack.lakefs import ensure_lakefs, start
 from perago.wiring import build_runtime, files_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from perago.flow.runtime import Runtime
-    from perago.ports.journal import Journal
+    from perago.ports.environment import Journal
     from perago.stack.lakefs import RunningServer
 
 PEER_BRANCH = "peer"

@@ -13,7 +13,7 @@ from perago import WorkspaceSpec, pipeline, task
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.flow.lifecycle import run_attempt
 from perago.model.workspace import WorkspaceRef
-from perago.operations.importing import import_directory
+from perago.operations.import_export import import_directory
 from perago.settings import load_settings
 from perago.wiring import build_runtime, open_queue, open_store
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
     from perago.model.commit import Commit
-    from perago.ports.journal import Journal
+    from perago.ports.environment import Journal
 
 REPOSITORY = "bench"
 BRANCH = "main"

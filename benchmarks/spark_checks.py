@@ -9,8 +9,8 @@ from measuring import Report, at_most, interleaved, median, say, spread_of, stop
 from shipped import Shipped
 from spark_rig import PREFIX, events, rows_of, sparked
 
-from perago.adapters.spark.checks import check_table
-from perago.adapters.spark.formats import complete_reader
+from perago.adapters.spark.files import complete_reader
+from perago.adapters.spark.table_checks import check_table
 from perago.demo.songs.tasks import clean
 from perago.model.tables import TableRules, TableSource, describe
 

@@ -14,7 +14,7 @@ from measuring import Figure, Report, apart, at_most, interleaved, median, sprea
 from shipped import Shipped
 from spark_rig import PREFIX, events, input_ref, patient, rows_of, sparked
 
-from perago.adapters.spark.s3a import uri_of
+from perago.adapters.spark.configuration import uri_of
 from perago.demo.songs.tasks import clean
 
 if TYPE_CHECKING:

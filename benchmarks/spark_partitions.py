@@ -10,7 +10,7 @@ from measuring import Figure, Report, at_most, interleaved, median, spread_of, s
 from shipped import BRANCH
 from spark_rig import PREFIX, input_ref, spark_task, sparked
 
-from perago.adapters.spark.s3a import uri_of
+from perago.adapters.spark.configuration import uri_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from shipped import BRANCH, Nothing
 from perago import SparkWorkspace, TaskControls, TimeoutPolicy, WorkspaceSpec, task
 from perago.demo.songs.events import Amount, write_catalogue, write_events
 from perago.flow.lifecycle import run_attempt
-from perago.testing.journal import RecordingJournal
+from perago.testing.bench import RecordingJournal
 from perago.wiring import build_runtime
 
 if TYPE_CHECKING:

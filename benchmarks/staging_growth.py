@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from measuring import Figure, Report, apart, at_most, median, say, settle
 from shipped import Shipped
 
-from perago.ports.journal import SilentJournal
+from perago.ports.environment import SilentJournal
 
 if TYPE_CHECKING:
     from measuring import Samples, Scale

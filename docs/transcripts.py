@@ -10,6 +10,7 @@ A page is executed from top to bottom in an empty directory of its own:
 
 ``python docs/transcripts.py`` rewrites every output with what the commands really print.
 """
+
 # ruff: noqa: INP001, T201 - a script, and printing is its output
 
 from __future__ import annotations

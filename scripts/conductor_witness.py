@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from perago.adapters.conductor.access import ConductorAccess
+    from perago.adapters.conductor.client import ConductorAccess
 
 ANSWER_SECONDS = 30
 

@@ -15,14 +15,14 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, TimeoutPolicy, WorkspaceSpec, pipeline, task
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.store import LakeFSStore
 from perago.adapters.local.engine import LocalEngine
 from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.outcome import AttemptOutcome
 from perago.model.workspace import WorkspaceRef
-from perago.operations.fencing import install_fence
+from perago.operations.fence_install import install_fence
 from perago.testing import InjectedFaults, ManualClock, RecordingJournal
 
 LEASE_SECONDS = 600

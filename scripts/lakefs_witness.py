@@ -13,7 +13,7 @@ from lakefs_sdk.exceptions import ApiException, NotFoundException
 from lakefs_sdk.models import BranchCreation, BranchProtectionRule, CommitCreation
 
 if TYPE_CHECKING:
-    from perago.adapters.lakefs.access import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSAccess
 
 PATIENCE_SECONDS = 60.0
 

@@ -31,7 +31,7 @@ from lakefs_sdk.exceptions import ApiException
 from lakefs_witness import Witness
 from real_lakefs_publication_protocol_smoke import in_one_line, new_repository, undisturbed
 
-from perago.cli.places import settings_at
+from perago.cli.options import settings_at
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.settings import load_settings
 from perago.wiring import conductor_access, lakefs_access, open_lakefs

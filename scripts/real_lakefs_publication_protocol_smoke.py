@@ -27,7 +27,7 @@ from lakefs_scene import AFTER, Place, Scene, edit, leave
 from lakefs_sdk.exceptions import ApiException
 from lakefs_witness import Skipped, Witness
 
-from perago.adapters.lakefs.access import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSAccess
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.outcome import AttemptOutcome, PublishPath

@@ -33,8 +33,8 @@ from soak_tasks import BEFORE, LEASE_SECONDS, PREFIX, given_to, soak
 from soak_verdict import Started, Verdict, judge
 from soak_workers import Worker, register, wait_until_gone
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.operations.fencing import install_fence
+from perago.adapters.conductor.client import ConductorAccess
+from perago.operations.fence_install import install_fence
 from perago.settings import Settings, load_settings
 from perago.stack import conductor, lakefs
 from perago.wiring import lakefs_access, open_lakefs

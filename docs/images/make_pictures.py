@@ -7,6 +7,7 @@
 
 The second one needs the servers of `perago stack up` in the current directory.
 """
+
 # ruff: noqa: INP001 - a script
 
 from __future__ import annotations

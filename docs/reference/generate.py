@@ -1,4 +1,5 @@
 """Writes the reference pages that the code itself can tell: python docs/reference/generate.py."""
+
 # ruff: noqa: INP001, T201 - a script, and printing is its output
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import click
 from pydantic_core import PydanticUndefined
 
 from perago import errors
-from perago.cli.failures import EXIT_CODES
-from perago.cli.main import COMMANDS, cli
+from perago.cli.main import COMMANDS, EXIT_CODES, cli
 from perago.settings import Settings, variable_of
 
 if TYPE_CHECKING:

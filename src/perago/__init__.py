@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perago.declare.guardrails import forbid_glob, require_dir, require_file, require_glob
     from perago.declare.pipeline import Pipeline, pipeline
-    from perago.declare.spark_workspace import SparkWorkspace
     from perago.declare.table_guardrails import require_table
     from perago.declare.task import Task, task
-    from perago.declare.workspace import WorkspaceSpec
+    from perago.declare.workspace import SparkWorkspace, WorkspaceSpec
     from perago.errors import (
         PeragoError,
         TaskDefinitionError,
@@ -57,10 +56,9 @@ __all__ = [
 _HOMES = {
     "perago.declare.guardrails": ("forbid_glob", "require_dir", "require_file", "require_glob"),
     "perago.declare.pipeline": ("Pipeline", "pipeline"),
-    "perago.declare.spark_workspace": ("SparkWorkspace",),
     "perago.declare.table_guardrails": ("require_table",),
     "perago.declare.task": ("Task", "task"),
-    "perago.declare.workspace": ("WorkspaceSpec",),
+    "perago.declare.workspace": ("SparkWorkspace", "WorkspaceSpec"),
     "perago.errors": (
         "PeragoError",
         "TaskDefinitionError",

@@ -10,38 +10,35 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.foundation.copying import share_blocks
-from perago.adapters.local.clock import SystemClock
-from perago.adapters.local.engine import LocalEngine, LocalWorkspace
-from perago.adapters.local.filesystem import folds_case
+from perago.adapters.local.engine import LocalEngine, LocalWorkspace, folds_case
+from perago.adapters.local_io.file_copy import share_blocks
 from perago.declare.signature import SPARK
 from perago.errors import RepositoryNotFoundError, RuntimeConfigError
 from perago.flow.runtime import Runtime
-from perago.machine.openlineage import http_transport, is_asked_for, job_namespace
-from perago.model.keys import key_prefix
 from perago.model.outcome import Transfer
-from perago.ports.failpoints import NoFailpoints
-from perago.ports.journal import SilentJournal
+from perago.model.workspace import key_prefix
+from perago.ports.environment import NoFailpoints, SilentJournal, SystemClock
+from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from perago.adapters.conductor.access import ConductorAccess
-    from perago.adapters.conductor.adapter import ConductorOrchestrator
+    from perago.adapters.conductor.client import ConductorAccess
     from perago.adapters.conductor.definitions import ConductorDefinitions
+    from perago.adapters.conductor.orchestrator import ConductorOrchestrator
     from perago.adapters.conductor.runs import ConductorRuns
-    from perago.adapters.lakefs.access import LakeFSAccess
-    from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.adapters.lakefs.cache import Trimmed
-    from perago.adapters.spark.computing import Spark
-    from perago.adapters.spark.engine import SparkEngine
-    from perago.machine.tools import Tell
-    from perago.model.changes import ChangeSet
+    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.store import LakeFSStore
+    from perago.adapters.spark.engine import Spark, SparkEngine
+    from perago.declare.pipeline import Pipeline
+    from perago.declare.task import AnyTask
+    from perago.model.workspace import ChangeSet
     from perago.ports.engine import Engine
-    from perago.ports.failpoints import Failpoints
-    from perago.ports.journal import Journal
+    from perago.ports.environment import Failpoints, Journal
     from perago.settings import Settings
+    from perago.toolchain.cache import Tell
 
 
 SPARK_LOGS = "spark-*.log"
@@ -62,8 +59,8 @@ def open_embedded(settings: Settings) -> EmbeddedStore:
 
 def open_lakefs(settings: Settings) -> LakeFSStore:
     """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.lakefs.adapter import LakeFSStore
     from perago.adapters.lakefs.cache import ObjectCache
+    from perago.adapters.lakefs.store import LakeFSStore
 
     access = lakefs_access(settings)
     limit = settings.cache_bytes
@@ -81,7 +78,7 @@ def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
 
 def lakefs_access(settings: Settings) -> LakeFSAccess:
     """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.lakefs.access import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSAccess
 
     address, key, secret = settings.lakefs_login
     if settings.lakefs_ca_file is not None:
@@ -149,7 +146,7 @@ def open_runs(settings: Settings) -> EmbeddedQueue | ConductorRuns:
 
 def open_conductor(settings: Settings) -> ConductorOrchestrator:
     """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.conductor.adapter import ConductorOrchestrator
+    from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 
     return ConductorOrchestrator(conductor_access(settings))
 
@@ -161,9 +158,23 @@ def open_definitions(settings: Settings) -> ConductorDefinitions:
     return ConductorDefinitions(conductor_access(settings))
 
 
+def task_definition(task: AnyTask) -> dict[str, object]:
+    """A task as Conductor's TaskDef JSON."""
+    from perago.adapters.conductor.definitions import task_definition as as_json
+
+    return as_json(task)
+
+
+def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
+    """A pipeline as Conductor's WorkflowDef JSON."""
+    from perago.adapters.conductor.definitions import workflow_definition as as_json
+
+    return as_json(pipeline)
+
+
 def conductor_access(settings: Settings) -> ConductorAccess:
     """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.conductor.access import ConductorAccess
+    from perago.adapters.conductor.client import ConductorAccess
 
     address, key, secret = settings.conductor_login
     if settings.conductor_ca_file is not None:
@@ -211,10 +222,10 @@ def _unheard(line: str) -> None:
 def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> Spark:
     """This process's Spark, not started yet; as many ``drivers`` share the machine."""
     from perago.adapters.spark.configuration import Machine, driver_configuration
+    from perago.adapters.spark.connect import Remote
     from perago.adapters.spark.driver import Driver
-    from perago.adapters.spark.environment import Environment
+    from perago.adapters.spark.jvm import Environment
     from perago.adapters.spark.lineage import with_listener
-    from perago.adapters.spark.remote import Remote
 
     if settings.spark_remote is not None:
         return Remote(settings.spark_remote.get_secret_value())
@@ -241,6 +252,17 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
 def spark_scratch(settings: Settings, process: int) -> Path:
     """Where the Spark of that process keeps what it needs for a while."""
     return settings.attempts / SPARK_SCRATCH.replace("*", str(process))
+
+
+def where_spark_runs(settings: Settings) -> str:
+    """For people: the place that computes, after "Spark computes …"."""
+    from perago.adapters.spark.configuration import chosen_master, is_local
+    from perago.adapters.spark.connect import Remote
+
+    if settings.spark_remote is not None:
+        return f"by {Remote(settings.spark_remote.get_secret_value()).address}"
+    master = chosen_master(settings.spark_master, settings.spark_conf)
+    return f"on this machine ({master})" if is_local(master) else f"on {master}"
 
 
 class Engines(dict[str, "Engine"]):
@@ -272,9 +294,9 @@ def bring_spark(settings: Settings, tell: Tell) -> None:
 
 def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
     """Spark as the engine of tasks whose workspaces are in the store of these settings."""
+    from perago.adapters.spark.configuration import LakeFSLogin
     from perago.adapters.spark.engine import SparkEngine
     from perago.adapters.spark.lineage import SparkLineage
-    from perago.adapters.spark.s3a import LakeFSLogin
 
     login = None
     if settings.store == "lakefs":
@@ -326,8 +348,8 @@ def warm_up(settings: Settings) -> None:
     Raises RuntimeConfigError if it isn't installed.
     """
     if settings.store == "lakefs":
-        from perago.adapters.lakefs.api import load_client
-        from perago.adapters.lakefs.s3 import load_obstore
+        from perago.adapters.lakefs.client import load_client
+        from perago.adapters.lakefs.s3_client import load_obstore
 
         load_client()
         load_obstore()

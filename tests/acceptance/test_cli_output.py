@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 # The runner is imported here so that it has its own way to the store before a test looks on.
-import perago.worker.pipeline_runner  # noqa: F401
+import perago.worker.local_runner  # noqa: F401
 from perago import wiring
 
 PERAGO = Path(sys.executable).with_name("perago")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perago.settings import load_settings
-from perago.worker.pipeline_runner import held_by_us
+from perago.worker.local_runner import held_by_us
 
 
 @pytest.fixture

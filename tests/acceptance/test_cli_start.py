@@ -8,8 +8,7 @@ import click
 import pytest
 
 from perago import errors
-from perago.cli.failures import EXIT_CODES, exit_code_for
-from perago.cli.main import COMMANDS, cli
+from perago.cli.main import COMMANDS, EXIT_CODES, cli, exit_code_for
 
 
 def _all_errors(kind=errors.PeragoError):

@@ -5,10 +5,10 @@ import sqlite3
 
 import pytest
 
-from perago.flow.directory import AttemptDirectory
+from perago.flow.attempt_directory import AttemptDirectory
 from perago.model.attempt import Attempt, Execution, began_at
 from perago.model.workspace import WorkspaceRef
-from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
+from perago.operations.leftover_gc import ORPHAN_SECONDS, collect_leftovers
 from perago.settings import load_settings
 from perago.testing.faulty_store import FaultyStore, refuse, unavailable
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import click
 import pytest
 
-from perago.cli.failures import exit_code_for
-from perago.cli.main import cli
+from perago.cli.main import cli, exit_code_for
 from perago.errors import RuntimeConfigError
 from perago.model.controls import PublishBudget
 from perago.settings import SECRETS, Settings, variable_of
-from perago.worker.endpoint import parse_address
+from perago.worker.health import parse_address
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.machine.tools import problem_with
+from perago.toolchain.cache import problem_with
 
 HERE = Path(__file__).parent
 PEER = HERE.parents[1] / "benchmarks" / "lakefs_peer.py"

@@ -8,7 +8,7 @@ import pytest
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.model.run import RunPlan
-from perago.testing.clock import ManualClock
+from perago.testing.bench import ManualClock
 from perago.testing.conformance.orchestrator import OrchestratorConformance
 
 if TYPE_CHECKING:

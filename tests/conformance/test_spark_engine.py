@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from perago.adapters.spark import on_files
+from perago.adapters.spark import local_files
 from perago.adapters.spark.engine import SparkEngine
 from perago.errors import SparkPathError, UnsupportedFileError
 from perago.testing.conformance.engine import EngineBench, EngineConformance
@@ -169,7 +169,7 @@ class TestSparkEngine(EngineConformance):
         assert len(modes) == 7
 
     def test_where_permissions_are_not_obeyed_everything_is_a_copy(self, bench, monkeypatch):
-        monkeypatch.setattr(on_files, "is_obedience_possible", lambda: False)
+        monkeypatch.setattr(local_files, "is_obedience_possible", lambda: False)
         opened = bench.open(bench.commit({"t/part": b"1"}))
         for shown in (opened.argument.input("t"), opened.argument.output("t")):
             assert (file_of(shown) / "part").stat().st_nlink == 1

@@ -11,10 +11,10 @@ import sys
 import lakefs_sdk.client
 import obstore.store
 
-from perago.adapters.lakefs import adapter, cache
+from perago.adapters.lakefs import cache, store
 from perago.testing import one_attempt
 
-PREPARED = (lakefs_sdk.client, obstore.store, adapter, cache)
+PREPARED = (lakefs_sdk.client, obstore.store, store, cache)
 
 
 def fork_attempt(environment):

@@ -3,10 +3,9 @@
 import time
 import uuid
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.adapters.conductor.answers import below
-from perago.adapters.conductor.api import Api
+from perago.adapters.conductor.client import Api, ConductorAccess
 from perago.adapters.conductor.definitions import ConductorDefinitions
+from perago.adapters.conductor.responses import below
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.tasks import update_of
 from perago.model.run import ResultField, RunPlan

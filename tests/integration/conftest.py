@@ -12,7 +12,7 @@ from conductor_bench import ConductorBench
 from shared_conductor import ADDRESS_VARIABLE, shared_conductor
 from worker_rig import Place
 
-from perago.adapters.lakefs import api, persistence
+from perago.adapters.lakefs import client
 from perago.stack import conductor, lakefs, spark, spark_connect
 
 
@@ -83,9 +83,8 @@ def mortal_server(_mortal_server):
 @pytest.fixture
 def hasty(monkeypatch):
     """Nobody waits long for a server that won't come back before the attempt has ended."""
-    for module in (api, persistence):
-        monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
-        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "FIRST_RETRY", "LONGEST_RETRY"):
+        monkeypatch.setattr(client, f"{name}_SECONDS", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """The bench of :mod:`perago.testing`, with a repository on a real lakeFS for its store."""
 
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.client import LakeFSAccess
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
+from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.commit import ACTIONS_PREFIX
 from perago.testing import Bench, ManualClock
-from perago.testing.conformance.bench import Bench as Outside
+from perago.testing.conformance.store import Bench as Outside
 
 
 def store_on(server, *, secret=None, cache=None):

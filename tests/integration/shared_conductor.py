@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from perago.machine.lock import locked
+from perago.file_lock import locked
 from perago.stack import conductor
 from perago.stack.server import read_record, stop
 

@@ -8,9 +8,9 @@ import pytest
 import trustme
 from key_guard import KEY, SECRET, KeyGuard
 
-from perago.adapters.conductor import adapter
-from perago.adapters.conductor.access import ConductorAccess, Timeouts
-from perago.adapters.conductor.adapter import ConductorOrchestrator
+from perago.adapters.conductor import orchestrator as adapter
+from perago.adapters.conductor.client import ConductorAccess, Timeouts
+from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.errors import (
     OrchestratorAccessError,
     OrchestratorError,

@@ -17,7 +17,7 @@ from key_guard import KEY, SECRET, KeyGuard
 from living_processes import until
 
 from perago.model.attempt import Attempt, Execution, new_execution_id
-from perago.operations import collecting
+from perago.operations import leftover_gc
 from perago.settings import load_settings
 from perago.testing.wire import FaultyWire, answer
 from perago.wiring import open_lakefs
@@ -416,7 +416,7 @@ def test_gc_asks_conductor_which_attempts_have_ended(perago, store, repository, 
         ]
 
     assert collected() == [[], sorted(young)]
-    monkeypatch.setattr(collecting, "ENDED_SECONDS", 0)
+    monkeypatch.setattr(leftover_gc, "ENDED_SECONDS", 0)
     assert collected() == [[f"{repository}/{ended}"], [f"{repository}/{unknown}"]]
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.adapters.conductor.adapter import ConductorOrchestrator
-from perago.adapters.conductor.answers import below
+from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.orchestrator import ConductorOrchestrator
+from perago.adapters.conductor.responses import below
 from perago.errors import OrchestratorError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport

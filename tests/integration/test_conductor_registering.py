@@ -15,9 +15,9 @@ from perago import (
     pipeline,
     task,
 )
-from perago.declare.definitions import task_definition, workflow_definition
+from perago.adapters.conductor.definitions import task_definition, workflow_definition
 from perago.errors import OrchestratorRefusedError
-from perago.operations.registering import Standing, compare, differences, register
+from perago.operations.registration import Standing, compare, differences, register
 
 
 class CleanParams(BaseModel):

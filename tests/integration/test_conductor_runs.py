@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conductor_bench import ConductorBench
 
-from perago.adapters.conductor import starting
+from perago.adapters.conductor import run_start
 from perago.errors import (
     BranchBusyError,
     DefinitionDiffersError,
@@ -18,7 +18,7 @@ from perago.errors import (
 )
 from perago.model.attempt import TaskStatus
 from perago.model.run import ResultField, RunPlan, RunStatus
-from perago.ports.runs import SharedRuns
+from perago.ports.orchestrator import SharedRuns
 from perago.testing.conformance.orchestrator_bench import (
     completed,
     failed,
@@ -147,7 +147,7 @@ def test_a_start_whose_answer_is_lost_is_found_and_not_repeated(wire, shaky, use
 
 
 def test_a_start_that_never_arrived_is_told_as_unknown(wire, shaky, monkeypatch):
-    monkeypatch.setattr(starting, "PAUSES_AFTER_A_LOST_START", (0.0, 0.1))
+    monkeypatch.setattr(run_start, "PAUSES_AFTER_A_LOST_START", (0.0, 0.1))
     plan, place = shaky.registered(step("first")), workspace()
     wire.on(method="POST", path="/api/workflow$", fault=drop_request)
     with pytest.raises(OrchestratorUnavailableError, match="no telling whether it was started"):

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from lakefs_bench import store_on
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.adapters.conductor.answers import below
-from perago.adapters.conductor.api import Api
+from perago.adapters.conductor.client import Api, ConductorAccess
+from perago.adapters.conductor.responses import below
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

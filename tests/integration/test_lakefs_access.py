@@ -6,10 +6,10 @@ import pytest
 import trustme
 from forward_proxy import ForwardProxy
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.store import LakeFSStore
 from perago.errors import StoreUnavailableError
-from perago.model.changes import Download, Signature, Upload
+from perago.model.workspace import Download, Signature, Upload
 
 pytestmark = pytest.mark.usefixtures("hasty")
 

@@ -10,7 +10,7 @@ import lakefs_sdk
 import pytest
 from lakefs_sdk.client import LakeFSClient
 
-from perago.flow.directory import AttemptDirectory
+from perago.flow.attempt_directory import AttemptDirectory
 from perago.model.attempt import STAGING_PREFIX, Attempt, Execution, new_execution_id
 from perago.model.controls import TaskControls
 from perago.model.run import RunPlan, StepPlan

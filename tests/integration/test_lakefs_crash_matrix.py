@@ -13,17 +13,17 @@ from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.model.attempt import TaskStatus
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.run import RunStatus
-from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
-from perago.ports.failpoints import FAILPOINTS
+from perago.operations.leftover_gc import ORPHAN_SECONDS, collect_leftovers
+from perago.ports.environment import FAILPOINTS
 from perago.settings import load_settings
 from perago.testing import InjectedFaults, one_attempt
-from perago.testing.conformance.bench import Bench
 from perago.testing.conformance.crashes import (
     WAYS,
     CrashMatrix,
     MatrixWorker,
     each_failpoint,
 )
+from perago.testing.conformance.store import Bench
 from perago.wiring import open_queue, open_store
 
 

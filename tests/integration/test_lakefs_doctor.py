@@ -19,11 +19,11 @@ from types import SimpleNamespace
 import pytest
 from forward_proxy import ForwardProxy
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.client import LakeFSAccess
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
-from perago.model.changes import Signature, Upload
-from perago.operations.fencing import install_fence
+from perago.adapters.lakefs.store import LakeFSStore
+from perago.model.workspace import Signature, Upload
+from perago.operations.fence_install import install_fence
 from perago.stack import lakefs
 from perago.testing.wire import FaultyWire, answer, set_header
 

@@ -12,12 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from lakefs_bench import store_on
 
-from perago.adapters.local.engine import LocalEngine
-from perago.adapters.local.filesystem import folds_case
+from perago.adapters.local.engine import LocalEngine, folds_case
 from perago.errors import UnsafeKeyError
-from perago.model.keys import MARKER_NAME
-from perago.model.workspace import WorkspaceRef
-from perago.testing.conformance.bench import Bench
+from perago.model.workspace import MARKER_NAME, WorkspaceRef
+from perago.testing.conformance.store import Bench
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
-from perago.cli.lakefs_trial import Trial
+from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.store import LakeFSStore
+from perago.doctor.lakefs_trial import Trial
 from perago.errors import StoreAccessError
 from perago.model.attempt import TaskStatus
-from perago.model.changes import Signature, Upload
-from perago.operations.fencing import install_fence
+from perago.model.workspace import Signature, Upload
+from perago.operations.fence_install import install_fence
 from perago.testing import Bench
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-lakefs.md"

@@ -10,7 +10,7 @@ import secrets
 import pytest
 from lakefs_bench import store_on
 
-from perago.operations.fencing import install_fence
+from perago.operations.fence_install import install_fence
 from perago.testing.racing import Counts, race
 
 WRITERS = 4

@@ -9,8 +9,7 @@ from perago.adapters.lakefs.cache import ObjectCache
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.errors import StoreRefusedError
 from perago.stack import lakefs
-from perago.testing.conformance.bench import Bench
-from perago.testing.conformance.store import StoreConformance
+from perago.testing.conformance.store import Bench, StoreConformance
 from perago.testing.conformance.store_updates import (
     ConditionalMerges,
     UnconditionalRelocations,

@@ -16,11 +16,11 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from perago.adapters.lakefs import persistence
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs import client
 from perago.adapters.lakefs.cache import ObjectCache
-from perago.adapters.lakefs.gateway import Gateway
+from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.store import LakeFSStore
+from perago.adapters.lakefs.transfers import Gateway
 from perago.errors import (
     CorruptObjectError,
     StoreAccessError,
@@ -29,8 +29,7 @@ from perago.errors import (
     StoreUnavailableError,
     WorkspaceChangedError,
 )
-from perago.model.changes import Download, Signature, Upload
-from perago.model.keys import problem_with
+from perago.model.workspace import Download, Signature, Upload, problem_with
 from perago.testing.wire import FaultyWire, cut_answer, healthy
 
 MIB = 1 << 20
@@ -124,7 +123,7 @@ def wired(lakefs_server, wire, tmp_path):
 
 @pytest.fixture
 def in_a_hurry(monkeypatch):
-    monkeypatch.setattr(persistence, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(client, "FIRST_RETRY_SECONDS", 0.01)
 
 
 # --- there and back ----------------------------------------------------------------------------
@@ -216,9 +215,9 @@ def test_what_the_environment_says_of_another_s3_does_not_matter(place, monkeypa
 _FETCH_AND_SEND = """
 import sys
 from pathlib import Path
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.gateway import Gateway
-from perago.model.changes import Download, Signature, Upload
+from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.transfers import Gateway
+from perago.model.workspace import Download, Signature, Upload
 from perago.model.commit import ObjectEntry
 
 endpoint, key_id, secret, repository, source, target = sys.argv[1:]

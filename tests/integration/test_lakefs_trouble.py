@@ -11,12 +11,12 @@ from lakefs_sdk import Configuration
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.models import BranchProtectionRule
 
-from perago.adapters.lakefs import api, persistence
+from perago.adapters.lakefs import client
 from perago.adapters.lakefs.cache import ObjectCache
 from perago.errors import StoreRefusedError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
-from perago.operations.collecting import ORPHAN_SECONDS, collect_leftovers
+from perago.operations.leftover_gc import ORPHAN_SECONDS, collect_leftovers
 from perago.testing import InjectedFaults, RecordingJournal
 from perago.testing.one_attempt import AFTER, BEFORE, work
 
@@ -189,10 +189,10 @@ def test_a_dirty_branch_takes_no_replacement(bench):
 @pytest.fixture
 def patient(monkeypatch):
     """However slow this machine starts a server, reads and uploads are still waiting for it."""
-    monkeypatch.setattr(api, "READ_ATTEMPTS", 200)
-    monkeypatch.setattr(persistence, "ATTEMPTS", 200)
-    for module in (api, persistence):
-        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(client, "READ_ATTEMPTS", 200)
+    monkeypatch.setattr(client, "ATTEMPTS", 200)
+    for name in ("LONGEST_PAUSE_SECONDS", "LONGEST_RETRY_SECONDS"):
+        monkeypatch.setattr(client, name, 0.2)
 
 
 @contextmanager

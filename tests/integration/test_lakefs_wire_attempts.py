@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.client import LakeFSAccess
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
+from perago.adapters.lakefs.store import LakeFSStore
 from perago.adapters.local.engine import LocalEngine
 from perago.declare.pipeline import pipeline
 from perago.flow.lifecycle import run_attempt
@@ -22,7 +22,7 @@ from perago.flow.runtime import Runtime
 from perago.model.attempt import execution_id_of
 from perago.model.workspace import WorkspaceRef
 from perago.testing import ManualClock, RecordingJournal
-from perago.testing.conformance.bench import Bench
+from perago.testing.conformance.store import Bench
 from perago.testing.wire import (
     FaultyWire,
     answer,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from running_worker import HeldExchange
 
-from perago.adapters.lakefs.access import LakeFSAccess, Timeouts
-from perago.adapters.lakefs.adapter import LakeFSStore
+from perago.adapters.lakefs.client import LakeFSAccess, Timeouts
+from perago.adapters.lakefs.store import LakeFSStore
 from perago.errors import (
     AnswerLostError,
     BranchExistsError,
@@ -23,8 +23,8 @@ from perago.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from perago.model.changes import Download
-from perago.testing.conformance.bench import Bench
+from perago.model.workspace import Download
+from perago.testing.conformance.store import Bench
 from perago.testing.wire import (
     FaultyWire,
     answer,
@@ -454,9 +454,9 @@ def test_a_read_that_is_never_answered_ends_as_unavailable(bench, store, wire, p
 
 
 def test_a_listing_goes_on_at_the_page_that_was_lost(bench, store, wire):
-    from perago.adapters.lakefs import api
+    from perago.adapters.lakefs import client
 
-    keys = sorted(f"many/{n:04}" for n in range(api.PAGE + 10))
+    keys = sorted(f"many/{n:04}" for n in range(client.PAGE + 10))
     bench.put("main", dict.fromkeys(keys, b""))
     wire.on(cut_answer(500), method="GET", path="objects/ls", skip=1)
     found = [entry.key for entry in store.list_objects(bench.repository, "main", prefix="many/")]

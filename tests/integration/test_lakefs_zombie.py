@@ -11,18 +11,17 @@ import time
 import pytest
 
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine
 from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
 from perago.model.attempt import STAGING_PREFIX, TaskStatus
 from perago.model.outcome import PublishPath
 from perago.model.workspace import WorkspaceRef
-from perago.operations.fencing import install_fence
-from perago.ports.journal import SilentJournal
+from perago.operations.fence_install import install_fence
+from perago.ports.environment import SilentJournal, SystemClock
 from perago.settings import Settings
 from perago.testing import ManualClock, one_attempt
-from perago.testing.conformance.bench import Bench
+from perago.testing.conformance.store import Bench
 from perago.wiring import open_queue, open_store
 
 pytestmark = pytest.mark.slow

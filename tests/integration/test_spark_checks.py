@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 from spark_rig import bare_session
 
 from perago import require_table
-from perago.adapters.spark.checks import check_table, check_tables
-from perago.adapters.spark.failures import essence
-from perago.adapters.spark.formats import complete_reader
+from perago.adapters.spark.error_text import essence
+from perago.adapters.spark.files import complete_reader
+from perago.adapters.spark.table_checks import check_table, check_tables
 from perago.errors import SparkPathError
 from perago.model.tables import describe
 
@@ -493,7 +493,7 @@ OVER_CONNECT = """
     import json, sys
     from pyspark.sql import SparkSession
     from perago import require_table
-    from perago.adapters.spark.checks import check_tables
+    from perago.adapters.spark.table_checks import check_tables
     from perago.model.tables import describe
 
     spark = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from lakefs_bench import store_on
 
-from perago.adapters.spark.s3a import COMMITTER
-from perago.machine.spark_jars import ensure_s3_jars
-from perago.machine.spark_java import spark_java
+from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark_connect
+from perago.toolchain.java import spark_java
+from perago.toolchain.spark_jars import ensure_s3_jars
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

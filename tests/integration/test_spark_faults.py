@@ -23,10 +23,10 @@ from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
-from perago.ports.failpoints import FAILPOINTS
-from perago.stack.running import Running
+from perago.ports.environment import FAILPOINTS
 from perago.stack.server import free_port, launch
 from perago.stack.spark import worker_server
+from perago.stack.test_server import Running
 from perago.testing import ManualClock
 from perago.wiring import build_runtime, open_queue
 

@@ -12,8 +12,8 @@ import pytest
 from spark_rig import SparkPlace, engines_for, settings_for
 
 from perago.errors import RuntimeConfigError
-from perago.machine import java
-from perago.machine.spark_home import VERSION
+from perago.toolchain import java
+from perago.toolchain.spark_jars import VERSION
 from perago.wiring import bring_spark
 
 pytestmark = [

@@ -19,7 +19,8 @@ import pytest
 from shared_conductor import STARTS_SOONER
 
 from perago.settings import load_settings
-from perago.stack import conductor, lakefs, lifecycle
+from perago.stack import conductor, lakefs
+from perago.stack import stack as lifecycle
 from perago.stack.processes import process_of
 
 PERAGO = Path(sys.executable).with_name("perago")

@@ -16,12 +16,13 @@ from types import SimpleNamespace
 import pytest
 from lakefs_bench import store_on
 
-from perago.adapters.spark.s3a import COMMITTER
-from perago.machine.spark_jars import ensure_s3_jars
-from perago.machine.spark_java import spark_java
-from perago.stack import lifecycle, spark_program
+from perago.adapters.spark.configuration import COMMITTER
+from perago.stack import spark as spark_program
+from perago.stack import stack as lifecycle
 from perago.stack.processes import process_of
 from perago.stack.spark_connect import login_of
+from perago.toolchain.java import spark_java
+from perago.toolchain.spark_jars import ensure_s3_jars
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

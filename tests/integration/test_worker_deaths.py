@@ -11,7 +11,7 @@ import worker_tasks
 from living_processes import state_of, until
 from worker_rig import completed_steps
 
-from perago.ports.failpoints import FAILPOINTS
+from perago.ports.environment import FAILPOINTS
 
 GROWN_AND_PRUNED = {
     "a.txt": b"a grew\n" * 3,

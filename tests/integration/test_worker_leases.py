@@ -9,7 +9,7 @@ import worker_tasks
 from living_processes import until
 from worker_rig import attempts_of, reached
 
-from perago.adapters.conductor.answers import below
+from perago.adapters.conductor.responses import below
 
 
 def test_a_body_that_is_busy_for_longer_than_its_lease_keeps_it(place):

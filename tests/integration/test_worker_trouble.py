@@ -9,7 +9,7 @@ from key_guard import KEY, SECRET, KeyGuard
 from worker_rig import attempts_of, task_in
 
 from perago import pipeline
-from perago.declare.definitions import task_definition, workflow_definition
+from perago.adapters.conductor.definitions import task_definition, workflow_definition
 from perago.stack.server import free_port
 
 MODULE = """

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from living_processes import until
 
-from perago.adapters.conductor.answers import below
+from perago.adapters.conductor.responses import below
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a0"}
 FIRST = "${workflow.input.workspace}"

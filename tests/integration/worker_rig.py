@@ -12,17 +12,17 @@ from lakefs_bench import store_on
 from living_processes import command_of, processes_with, until
 from running_worker import Worker
 
-from perago.adapters.conductor.answers import below
+from perago.adapters.conductor.responses import below
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
-from perago.cli.modules import Declared, definitions_of
+from perago.cli.declared import Declared, definitions_of
 from perago.declare.task import Task
 from perago.errors import OrchestratorError
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.workspace import WorkspaceRef
-from perago.operations.registering import register
+from perago.operations.registration import register
 from perago.stack.server import free_port
-from perago.testing.conformance.bench import Bench
+from perago.testing.conformance.store import Bench
 
 TASKS = Path(__file__).with_name("worker_tasks.py")
 SEED = {

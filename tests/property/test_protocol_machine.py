@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import BaseModel
 
 from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, task
-from perago.flow.recover import collect, leftovers
+from perago.flow.attempt_directory import collect, leftovers
 from perago.model.attempt import TaskStatus
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.testing import Bench

@@ -14,7 +14,7 @@ from perago.errors import BranchBusyError, RunError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
-from perago.testing.clock import ManualClock
+from perago.testing.bench import ManualClock
 from perago.testing.conformance.orchestrator_bench import LEASE, moved, step, workspace
 
 STEPS = (step("first"), step("second"), step("third"))

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from perago import WorkspaceSpec, task
-from perago.flow.recover import collect, leftovers
+from perago.flow.attempt_directory import collect, leftovers
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.model.run import RunStatus
 from perago.testing import Bench

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from perago import WorkspaceSpec, pipeline, task
-from perago.declare.definitions import workflow_definition
+from perago.adapters.conductor.definitions import workflow_definition
 from perago.operations.workflow_check import check_workflow, effects_of, read_definition
 
 FIRST = "${workflow.input.workspace}"

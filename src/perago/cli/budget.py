@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common_with
-from perago.cli.phrasing import duration
+from perago.cli.output import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from perago.cli.options import Speaker
     from perago.model.controls import TaskControls
-    from perago.operations.budgeting import Advice
+    from perago.operations.publish_budget import Advice
     from perago.settings import Settings
 
 
@@ -54,7 +54,7 @@ def command(
       "slowest", "lease_seconds", "declared": {six fields} | null, "proposed": {six fields} | null,
       "python": text | null, "warnings": [text]}]}
     """
-    from perago.operations.budgeting import advise, observe
+    from perago.operations.publish_budget import advise, observe
 
     declared = _declared(targets)
     observed = observe(_events(settings.logs, run_id), settings.store)
@@ -70,7 +70,7 @@ def command(
 
 def _declared(targets: tuple[str, ...]) -> dict[str, TaskControls]:
     """The controls of every task that publishes, by name."""
-    from perago.cli.modules import load_declared
+    from perago.cli.declared import load_declared
 
     return {
         task.name: task.controls
@@ -136,7 +136,7 @@ def _layout(settings: Settings, advice: list[Advice]) -> RenderableType:
 
 
 def _durations(advice: list[Advice]) -> RenderableType:
-    from perago.cli.tables import table
+    from perago.cli.output import table
 
     headings = ("task", "publications", "p50", "p99", "slowest", "lease")
     rows = [
@@ -163,7 +163,7 @@ def _lease(seconds: int | None) -> str:
 
 
 def _budgets(advice: list[Advice]) -> RenderableType:
-    from perago.cli.tables import table
+    from perago.cli.output import table
 
     headings = ("budget", "", "p99", "margin", "merge", "completion", "grace", "heartbeat")
     rows = [

@@ -2,27 +2,98 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from contextlib import ExitStack
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from perago.cli.options import common_with, place_to_name
+from perago.cli.output import STARTING, meanwhile, tell
 from perago.cli.refs import DEFAULT_BRANCH
-from perago.cli.streams import STARTING, meanwhile, tell
+from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
-    from perago.model.run import RunRecord
-    from perago.operations.own_branches import OwnBranches
+    from perago.model.run import RunPlan, RunRecord
+    from perago.operations.branch_ownership import OwnBranches
+    from perago.ports.orchestrator import SharedRuns
     from perago.ports.store import Store
     from perago.settings import Settings
+
+
+# --- A worker of the demo's own: ``perago start`` as a child that ends with it ---
+_START = "from perago.cli.main import main; main()"
+_READY_SECONDS = 120.0  # Spark has to start
+_GRACE_SECONDS = 20.0
+_TAIL_BYTES = 2000
+
+
+@contextmanager
+def working(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[None]:
+    """Serve a plan's modules, one task at a time, until the end of the block.
+
+    The worker is asking for the plan's tasks when the block begins; what it says goes to a log.
+    Raises RuntimeConfigError, with the end of that, if it doesn't get so far.
+    """
+    modules = dict.fromkeys(step.module for step in plan.steps)
+    task_names = list(dict.fromkeys(step.task_name for step in plan.steps))
+    settings.home.mkdir(parents=True, exist_ok=True)
+    log = settings.home.absolute() / "worker.log"
+    began = time.time()
+    with log.open("ab") as output:
+        size_before = log.stat().st_size
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, "start", *modules, "-j", "1", *place_to_name()],
+            env=_environment(settings.failpoints),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for who watches
+        )
+    try:
+        while not _is_asking(runs, task_names, began):
+            _assert_alive(process, log, size_before, began)
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _is_asking(runs: SharedRuns, task_names: Sequence[str], since: float) -> bool:
+    polls = runs.last_polls(task_names)
+    return all(name in polls and polls[name][1] >= since for name in task_names)
+
+
+def _assert_alive(process: subprocess.Popen[bytes], log: Path, start: int, began: float) -> None:
+    if process.poll() is None and time.time() - began < _READY_SECONDS:
+        return
+    with log.open("rb") as said:
+        said.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+        end = said.read().decode(errors="replace").strip()
+    what = "isn't ready" if process.returncode is None else f"ended with {process.returncode}"
+    raise RuntimeConfigError(f"the demo's worker {what}: {end}", fix=f"see {log}")
+
+
+def _environment(failpoints: str) -> dict[str, str]:
+    """Ours, but for where it works: below the demo's home, for elsewhere another worker may be."""
+    kept = {name: value for name, value in os.environ.items() if name != "PERAGO_WORKSPACE_ROOT"}
+    return kept | {"PERAGO_FAILPOINTS": failpoints}
+
 
 _PIPELINE = "perago.demo.songs:songs"
 _CRASHING_STEP = 2
@@ -45,19 +116,21 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     the workspace lives in a new repository there, with the fence installed, and stays. With --on
     conductor or stack the pipeline is registered and runs there, on a worker of the demo's own.
     """
-    programme = _programme(rows, _where_spark_runs(settings), crash=not no_crash)
+    from perago.wiring import where_spark_runs
+
+    programme = _programme(rows, where_spark_runs(settings), crash=not no_crash)
     tell(f"{click.style('Perago demo', bold=True)}  {programme}")
     with meanwhile(STARTING):
-        from perago.cli.demo_worker import working
-        from perago.cli.opening import for_this_command
-        from perago.cli.register import see_to_definitions
-        from perago.cli.run_end import as_json, exit_code
-        from perago.cli.watched import watch_to_its_end
+        from perago.cli.declared import see_to_definitions
+        from perago.cli.demo import working
+        from perago.cli.options import for_this_command
+        from perago.cli.run import watch_to_its_end
+        from perago.cli.run_summary import as_json, exit_code
         from perago.declare.loading import load_pipeline
         from perago.model.run import RunStatus
-        from perago.operations.own_branches import own_branches
-        from perago.operations.starting import StartingPoint, start_run
-        from perago.ports.runs import SharedRuns
+        from perago.operations.branch_ownership import own_branches
+        from perago.operations.run_start import StartingPoint, start_run
+        from perago.ports.orchestrator import SharedRuns
         from perago.wiring import bring_spark, open_runs, open_store
 
         bring_spark(settings, tell)
@@ -104,19 +177,9 @@ def _programme(rows: int, spark: str, *, crash: bool) -> str:
     )
 
 
-def _where_spark_runs(settings: Settings) -> str:
-    from perago.adapters.spark.configuration import chosen_master, is_local
-    from perago.adapters.spark.remote import Remote
-
-    if settings.spark_remote is not None:
-        return f"by {Remote(settings.spark_remote.get_secret_value()).address}"
-    master = chosen_master(settings.spark_master, settings.spark_conf)
-    return f"on this machine ({master})" if is_local(master) else f"on {master}"
-
-
 def _make_repository(store: Store, repository: str, own: OwnBranches | None) -> None:
-    from perago.operations.branches import head_or_new
-    from perago.operations.fencing import install_fence
+    from perago.operations.fence_install import install_fence
+    from perago.operations.manual_commit import head_or_new
 
     if own is None:
         head_or_new(store, repository, DEFAULT_BRANCH)
@@ -140,7 +203,7 @@ def _unused_name(store: Store) -> str:
 
 def _export_report(store: Store, record: RunRecord, page: Path) -> Path | None:
     """The report as published, taken out of the store; None if the run didn't get that far."""
-    from perago.model.changes import Download
+    from perago.model.workspace import Download
 
     if record.workspace is None or record.output_ref is None:
         return None
@@ -169,8 +232,8 @@ def _story(
     from rich.text import Text
 
     from perago.cli.history import commit_document, history_layout
-    from perago.cli.phrasing import RUN_LENGTH
-    from perago.cli.run_end import summary
+    from perago.cli.output import RUN_LENGTH
+    from perago.cli.run_summary import summary
     from perago.model.run import RunStatus
 
     assert record.workspace is not None  # noqa: S101 - the songs pipeline has one

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with, naming_this_place
-from perago.cli.phrasing import count
+from perago.cli.output import count
 from perago.errors import RuntimeConfigError
 from perago.settings import is_secret
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.diagnosis import Finding
     from perago.cli.options import Speaker
+    from perago.doctor.machine import Finding
     from perago.settings import Settings
 
 
@@ -52,11 +52,11 @@ def command(
       "settings": [{name, value,
         source: "command line" | "environment" | ".env" | "stack" | "default"}]}
     """
-    from perago.cli.diagnosis import diagnose
+    from perago.doctor.machine import diagnose
 
     findings = list(diagnose(settings))
     if settings.store == "lakefs":
-        from perago.cli.lakefs_diagnosis import diagnose_lakefs
+        from perago.doctor.lakefs import diagnose_lakefs
 
         findings += diagnose_lakefs(settings, repository, branch)
     elif repository is not None:
@@ -65,8 +65,8 @@ def command(
             fix="leave it out, or say `--on lakefs`",
         )
     if settings.orchestrator == "conductor":
-        from perago.cli.conductor_diagnosis import diagnose_conductor
-        from perago.cli.modules import load_declared
+        from perago.cli.declared import load_declared
+        from perago.doctor.conductor import diagnose_conductor
 
         findings += diagnose_conductor(settings, *map(load_declared, targets))
     elif targets:
@@ -74,7 +74,7 @@ def command(
             f"{targets[0]}: where no Conductor is, there is nothing to compare it with",
             fix=f"leave it out, say `--on conductor`, or `perago check {targets[0]}`",
         )
-    from perago.cli.spark_diagnosis import diagnose_spark
+    from perago.doctor.spark import diagnose_spark
 
     findings += diagnose_spark(settings, repository)
     findings = [replace(f, fix=naming_this_place(f.fix)) if f.fix else f for f in findings]
@@ -134,7 +134,7 @@ def _layout(findings: list[Finding], in_force: list[dict[str, str]], failed: int
     from rich.console import Group
     from rich.text import Text
 
-    from perago.cli.tables import status, table
+    from perago.cli.output import status, table
 
     rows = [
         (status(f.verdict), f.name, f.detail + (f"\nfix: {f.fix}" if f.fix else ""))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.phrasing import COMMIT_LENGTH
+from perago.cli.output import COMMIT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     from perago.cli.options import Speaker
-    from perago.operations.fencing import Installation
+    from perago.operations.fence_install import Installation
     from perago.settings import Settings
 
 _branch_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
@@ -48,9 +48,9 @@ def install(*, repository: str, branch: str | None, speaker: Speaker, settings: 
     """
     from rich.text import Text
 
-    from perago.cli.opening import for_this_command
-    from perago.operations.branches import assert_no_active_run
-    from perago.operations.fencing import install_fence
+    from perago.cli.options import for_this_command
+    from perago.operations.fence_install import install_fence
+    from perago.operations.manual_commit import assert_no_active_run
     from perago.wiring import open_lakefs, open_runs
 
     runs = for_this_command(open_runs(settings))
@@ -106,8 +106,8 @@ def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Se
     """
     from rich.text import Text
 
-    from perago.cli.opening import for_this_command
-    from perago.operations.fencing import FenceState, probe_fence
+    from perago.cli.options import for_this_command
+    from perago.operations.fence_install import FenceState, probe_fence
     from perago.wiring import open_lakefs
 
     store = for_this_command(open_lakefs(settings))

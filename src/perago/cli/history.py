@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, iso
+from perago.cli.output import COMMIT_LENGTH, RUN_LENGTH, ago, iso, size
 from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
-    from perago.model.commit import Commit
+    from perago.model.commit import Commit, Difference
     from perago.ports.store import Store
     from perago.settings import Settings
+
 
 _COUNTED = 10_000
 """Changes to count of one commit: on a server each thousand is a request."""
@@ -52,7 +53,7 @@ def command(
     JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
       retry, run, execution, added, changed, removed, counted: "all" | "some"}]}
     """
-    from perago.cli.opening import for_this_command
+    from perago.cli.options import for_this_command
     from perago.wiring import open_store
 
     store = for_this_command(open_store(settings))
@@ -94,7 +95,7 @@ def commit_document(store: Store, repository: str, commit: Commit) -> dict[str, 
 
 def history_layout(commits: list[dict[str, object]]) -> RenderableType:
     """Commits as a table for people."""
-    from perago.cli.tables import table
+    from perago.cli.output import table
 
     headings = ("commit", "run", "changes", "when", "message")
     rows = [
@@ -109,3 +110,79 @@ def history_layout(commits: list[dict[str, object]]) -> RenderableType:
         for commit in commits
     ]
     return table(headings, rows, whole=3)
+
+
+# --- ``perago diff``: how two states of a repository differ ---
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@repository_option
+@click.option("--prefix", default="", help="Only keys that start with this.")
+@common_with(on=True)
+def diff_command(
+    *,
+    before: str,
+    after: str,
+    repository: str | None,
+    prefix: str,
+    speaker: Speaker,
+    settings: Settings,
+) -> None:
+    """Show which objects AFTER has added, changed or removed against BEFORE.
+
+    Both are branches, commit ids, or starts of one.
+
+    \b
+    JSON: {"repository", "before", "after", "summary": {added, changed, removed},
+      "differences": [{key, kind, bytes_before, bytes_after}]}
+    """
+    from perago.cli.options import for_this_command
+    from perago.wiring import open_store
+
+    store = for_this_command(open_store(settings))
+    name = resolve_repository(store, repository)
+    one, other = resolve_commit(store, name, before), resolve_commit(store, name, after)
+    differences = list(store.diff(name, one.id, other.id, prefix=prefix))
+    kinds = Counter(difference.kind.value for difference in differences)
+    document = {
+        "repository": name,
+        "before": one.id,
+        "after": other.id,
+        "summary": {kind: kinds[kind] for kind in ("added", "changed", "removed")},
+        "differences": [_document(difference) for difference in differences],
+    }
+    speaker.say(document, lambda: _layout(one, other, differences, kinds))
+
+
+def _document(difference: Difference) -> dict[str, object]:
+    return {
+        "key": difference.key,
+        "kind": difference.kind.value,
+        "bytes_before": difference.before.size if difference.before else None,
+        "bytes_after": difference.after.size if difference.after else None,
+    }
+
+
+def _layout(
+    one: Commit, other: Commit, differences: list[Difference], kinds: Counter[str]
+) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.output import status, table
+
+    summary = Text(
+        f"{one.id[:COMMIT_LENGTH]} → {other.id[:COMMIT_LENGTH]}: {kinds['added']} added, "
+        f"{kinds['changed']} changed, {kinds['removed']} removed"
+    )
+    if not differences:
+        return summary
+    rows = [(status(d.kind.value), _sizes(d), d.key) for d in differences]
+    return Group(table(("", "size", "key"), rows, whole=2), summary)
+
+
+def _sizes(difference: Difference) -> str:
+    sides = [size(side.size) for side in (difference.before, difference.after) if side]
+    return " → ".join(dict.fromkeys(sides))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perago.cli.options import Speaker
     from perago.settings import Settings
 
+
 _TEMPLATES = Path(__file__).parent / "templates" / "init"
 _FILES = {
     # where it goes: the template it is made from
@@ -120,3 +121,33 @@ def _next_steps(directory: Path, package: str) -> list[str]:
         f"{perago} run {package}.tasks --from data",
         f"{perago} history",
     ]
+
+
+# --- ``perago completion``: the script that makes a shell complete our commands ---
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@common
+def completion_command(*, shell: str, speaker: Speaker, settings: Settings) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    bash: eval "$(perago completion bash)"        in ~/.bashrc
+    zsh:  eval "$(perago completion zsh)"         in ~/.zshrc
+    fish: perago completion fish > ~/.config/fish/completions/perago.fish
+
+    \b
+    JSON: {"shell", "script"}
+    """
+    from click.shell_completion import get_completion_class
+    from rich.text import Text
+
+    from perago.cli.main import cli
+
+    del settings
+    kind = get_completion_class(shell)
+    if kind is None:  # the choice above lists what click has; a plugin could have taken it away
+        raise click.UsageError(f"click has no completion for {shell}.")
+    script = kind(cli, {}, "perago", "_PERAGO_COMPLETE").source()
+    speaker.say({"shell": shell, "script": script}, lambda: Text(script))

@@ -3,15 +3,102 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import sys
+import traceback
 from typing import Any
 
 import click
 
-from perago.cli.streams import tell
+from perago import errors
+from perago.cli.output import tell
+
+# --- Errors as people and programs see them: a message, the fix, and a telling exit code ---
+EXIT_CODES = {
+    # the first matching row counts
+    0: ("it worked", ()),
+    2: (
+        "wrong usage, settings, declaration or input",
+        (errors.TaskDefinitionError, errors.RuntimeConfigError, errors.TaskInputError),
+    ),
+    3: (
+        "something named doesn't exist",
+        (
+            errors.RepositoryNotFoundError,
+            errors.BranchNotFoundError,
+            errors.CommitNotFoundError,
+            errors.RunNotFoundError,
+        ),
+    ),
+    4: (
+        "refused, and nothing was changed: a fence, a busy branch, a definition that differs, …",
+        (
+            errors.FenceError,
+            errors.BranchBusyError,
+            errors.RunBusyError,
+            errors.StoreRefusedError,
+            errors.OrchestratorRefusedError,
+            errors.DefinitionDiffersError,
+            errors.RepositoryExistsError,
+            errors.BranchExistsError,
+        ),
+    ),
+    5: (
+        "the store or the queue: corrupt, full, unavailable, or a publication to look into",
+        (errors.StoreError, errors.OrchestratorError, errors.UnsettledPublishError),
+    ),
+    1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
+    70: ("a bug in Perago", (Exception,)),
+    130: ("interrupted; a run is paused and can be resumed, and on Conductor goes on", ()),
+}
+
+
+def exit_code_for(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return next(code for code, (_, kinds) in EXIT_CODES.items() if isinstance(error, kinds))
+
+
+def show_failure(error: Exception, *, as_json: bool, debug: bool) -> None:
+    if debug:
+        tell("".join(traceback.format_exception(error)))
+    if as_json:
+        tell(json.dumps({"error": _document(error)}, ensure_ascii=False))
+    elif isinstance(error, click.ClickException):
+        tell(_usage(error))
+    else:
+        _lay_out(error, debug=debug)
+
+
+def _document(error: Exception) -> dict[str, str | None]:
+    if isinstance(error, errors.PeragoError):
+        return {"code": error.code, "message": error.message, "fix": error.fix}
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "perago"
+        fix = f"`{command} --help` says what it takes"
+        return {"code": "usage", "message": error.format_message(), "fix": fix}
+    return {"code": "internal", "message": f"{type(error).__name__}: {error}", "fix": None}
+
+
+def _usage(error: click.ClickException) -> str:
+    words = io.StringIO()
+    error.show(words)
+    return words.getvalue().rstrip("\n")
+
+
+def _lay_out(error: Exception, *, debug: bool) -> None:
+    document = _document(error)
+    tell(f"{click.style('error:', fg='red', bold=True)} {document['message']}")
+    if fix := document["fix"]:
+        tell(f"  {click.style('fix:', fg='green', bold=True)} {fix}")
+    if not isinstance(error, errors.PeragoError) and not debug:
+        tell("  This is a bug in Perago. --debug shows where.")
+
 
 COMMANDS = {
-    # name: (module, one line for --help), in the order a newcomer needs them
+    # name: (module[:attribute], one line for --help), in the order a newcomer needs them
     "demo": (
         "perago.cli.demo",
         "The whole thing on this machine, a crash and its recovery included.",
@@ -21,26 +108,34 @@ COMMANDS = {
     "run": ("perago.cli.run", "Run a pipeline, or resume one."),
     "start": ("perago.cli.start", "Serve Conductor with the tasks of some modules."),
     "runs": ("perago.cli.runs", "List runs, or inspect one with its attempts and logs."),
-    "cancel": ("perago.cli.cancel", "End a run for good."),
+    "cancel": ("perago.cli.runs:cancel_command", "End a run for good."),
     "recover": (
-        "perago.cli.recover",
+        "perago.cli.runs:recover_command",
         "Go on after a run that stopped, from the branch as it is now.",
     ),
     "history": ("perago.cli.history", "Show what was published to a branch, by which attempt."),
-    "diff": ("perago.cli.diff", "Show how two commits differ."),
-    "import": ("perago.cli.import_", "Commit a directory's files to a branch."),
-    "export": ("perago.cli.export", "Write a commit's files to a directory."),
-    "extract": ("perago.cli.extract", "Write Conductor task and workflow definitions as JSON."),
-    "register": ("perago.cli.register", "Push those definitions to Conductor."),
+    "diff": ("perago.cli.history:diff_command", "Show how two commits differ."),
+    "import": (
+        "perago.cli.import_export:import_command",
+        "Commit a directory's files to a branch.",
+    ),
+    "export": ("perago.cli.import_export:export_command", "Write a commit's files to a directory."),
+    "extract": (
+        "perago.cli.declared:extract_command",
+        "Write Conductor task and workflow definitions as JSON.",
+    ),
+    "register": ("perago.cli.declared:register_command", "Push those definitions to Conductor."),
     "budget": ("perago.cli.budget", "Propose publish budgets from how long publications took."),
-    "gc": ("perago.cli.gc", "Remove what crashed attempts left and bytes nothing refers to."),
-    "verify": ("perago.cli.verify", "Re-hash everything in the store."),
+    "gc": (
+        "perago.cli.upkeep:gc_command",
+        "Remove what crashed attempts left and bytes nothing refers to.",
+    ),
+    "verify": ("perago.cli.upkeep:verify_command", "Re-hash everything in the store."),
     "doctor": ("perago.cli.doctor", "Find out what is misconfigured, and how to fix it."),
     "fence": ("perago.cli.fence", "Have lakeFS compare heads itself; prove that it does."),
     "stack": ("perago.cli.stack", "Real servers on this machine, without Docker."),
-    "completion": ("perago.cli.completion", "Print the shell completion script."),
+    "completion": ("perago.cli.init:completion_command", "Print the shell completion script."),
 }
-
 UNEXPECTED_EXIT_CODE = 70
 
 
@@ -55,8 +150,9 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module, summary = COMMANDS[cmd_name]
-        command: click.Command = importlib.import_module(module).command
+        target, summary = COMMANDS[cmd_name]
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         command.short_help = summary
         return command
 
@@ -100,7 +196,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _tell_failure(error: Exception, arguments: list[str]) -> int:
-    from perago.cli.failures import exit_code_for, show_failure
+    from perago.cli.main import exit_code_for, show_failure
 
     show_failure(error, as_json="--json" in arguments, debug="--debug" in arguments)
     return exit_code_for(error)

@@ -8,16 +8,71 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perago.cli.conductor_view import followed
+from perago.cli.local_view import PlainLines, watching
 from perago.cli.options import common_with, place_to_name
+from perago.cli.output import STARTING, meanwhile, tell
 from perago.cli.refs import DEFAULT_BRANCH, repository_name, resolve_commit
-from perago.cli.streams import STARTING, meanwhile
+from perago.model.run import RunStatus
+from perago.operations.run_follow import follow
+from perago.ports.orchestrator import SharedRuns
+from perago.worker.local_runner import run_pipeline
 
 if TYPE_CHECKING:
     from perago.cli.options import Speaker
-    from perago.model.run import RunPlan
-    from perago.ports.runs import Runs
+    from perago.model.run import RunPlan, RunRecord
+    from perago.ports.orchestrator import Runs
     from perago.ports.store import Store
     from perago.settings import Settings
+
+
+# --- What Spark needs of this machine, fetched before a run begins that will need it ---
+
+
+def get_spark_ready_for(plan: RunPlan, settings: Settings) -> None:
+    """Nothing to do where none of its tasks needs Spark, or others run them.
+
+    Raises RuntimeConfigError, saying what is missing.
+    """
+    from perago.declare.loading import find_task
+    from perago.declare.signature import SPARK
+    from perago.wiring import bring_spark
+
+    if settings.orchestrator != "embedded":
+        return
+    if any(find_task(step.module, step.task_name).engine == SPARK for step in plan.steps):
+        bring_spark(settings, tell)
+
+
+# --- A run to its end in front of a person: worked on by this process, or by Conductor's ---
+
+
+def watch_to_its_end(
+    settings: Settings,
+    runs: Runs,
+    run_id: str,
+    *,
+    resume: bool = False,
+    in_words: bool = False,
+) -> RunRecord:
+    """The run once it has ended, or as it stands when the person has seen enough.
+
+    An interrupt pauses a run of this machine. On Conductor it only ends the watching, and the
+    record says RUNNING. With ``resume`` a run that stands still is set going first. ``in_words``
+    is for people who read in a file what they can't watch.
+    """
+    record = runs.get(run_id)
+    if not isinstance(runs, SharedRuns):
+        with watching(record, elsewhere=PlainLines() if in_words else None) as watcher:
+            return run_pipeline(settings, run_id, watcher, resume=resume)
+    if resume and record.status is not RunStatus.RUNNING:
+        runs.resume(run_id)
+        record = runs.get(run_id)
+    with suppress(KeyboardInterrupt), followed(record, in_words=in_words) as view:
+        for sight in follow(runs, record):
+            record = sight.record
+            view.show(sight)
+    return record
 
 
 @click.command()
@@ -102,11 +157,10 @@ def command(
     if register and settings.orchestrator != "conductor":
         raise click.UsageError("--register is about Conductor: say --on conductor.")
     with meanwhile(STARTING):
-        from perago.cli.opening import for_this_command
-        from perago.cli.register import see_to_definitions
-        from perago.cli.run_end import as_json, exit_code, summary
-        from perago.cli.spark_ready import get_spark_ready_for
-        from perago.cli.watched import watch_to_its_end
+        from perago.cli.declared import see_to_definitions
+        from perago.cli.options import for_this_command
+        from perago.cli.run import get_spark_ready_for, watch_to_its_end
+        from perago.cli.run_summary import as_json, exit_code, summary
         from perago.declare.loading import load_pipeline
         from perago.wiring import open_runs
 
@@ -149,10 +203,10 @@ def _start(
     from_head: bool,
     start_at: str | None,
 ) -> str:
-    from perago.cli.live import transferring
-    from perago.cli.opening import for_this_command
-    from perago.operations.own_branches import own_branches
-    from perago.operations.starting import StartingPoint, start_run
+    from perago.cli.local_view import transferring
+    from perago.cli.options import for_this_command
+    from perago.operations.branch_ownership import own_branches
+    from perago.operations.run_start import StartingPoint, start_run
     from perago.wiring import branch_to_start_from, open_store
 
     own = own_branches(settings)
@@ -201,7 +255,7 @@ def parse_params(given: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 def _resumable(runs: Runs, run: str, target: str | None) -> str:
     from perago.errors import RunNotFoundError
-    from perago.ports.runs import SharedRuns
+    from perago.ports.orchestrator import SharedRuns
 
     if not run and target is None and isinstance(runs, SharedRuns):
         raise click.UsageError("Others have runs there, too: name the RUN, or its TARGET.")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from perago.cli.phrasing import iso
-from perago.ports.runs import SharedRuns
+from perago.cli.output import iso
+from perago.ports.orchestrator import SharedRuns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from perago.model.run import AttemptRecord, RunRecord
-    from perago.ports.runs import Runs
+    from perago.ports.orchestrator import Runs
 
 _IDENTITY = frozenset(
     {"at", "step", "run", "task", "reference", "seq", "iteration", "task_id", "retry", "execution"}

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common_with, place_to_name
-from perago.cli.phrasing import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
+from perago.cli.options import common_with, console, place_to_name
+from perago.cli.output import (
+    COMMIT_LENGTH,
+    RUN_LENGTH,
+    STARTING,
+    ago,
+    count,
+    duration,
+    iso,
+    meanwhile,
+    moment,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
     from perago.model.run import AttemptRecord, RunRecord
+    from perago.operations.recovery import Aftermath
+    from perago.ports.store import Store
     from perago.settings import Settings
 
 
@@ -41,12 +53,12 @@ def command(
       which has the end of what a worker said, "logs": [{reference, retry, lines: [{at, line}]}].
     "held" says whether a process is working on the run right now, or Conductor sees to that.
     """
-    from perago.cli.opening import for_this_command
+    from perago.cli.options import for_this_command
+    from perago.cli.output import while_read
     from perago.cli.run_logs import logs_of
-    from perago.cli.streams import while_read
-    from perago.ports.runs import SharedRuns
+    from perago.ports.orchestrator import SharedRuns
     from perago.wiring import open_runs, system_clock
-    from perago.worker.pipeline_runner import is_held
+    from perago.worker.local_runner import is_held
 
     if logs and run is None:
         raise click.UsageError("--logs needs a RUN: 'perago runs RUN --logs'.")
@@ -124,7 +136,7 @@ def _listing(runs: list[dict[str, object]]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from perago.cli.tables import status, table
+    from perago.cli.output import status, table
 
     if not runs:
         start = shlex.join(["perago", "run", "module:pipeline", *place_to_name()])
@@ -150,7 +162,7 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from perago.cli.tables import status, table
+    from perago.cli.output import status, table
 
     lines: list[RenderableType] = [
         Text.assemble(
@@ -197,3 +209,124 @@ def _no_runner(run: dict[str, object]) -> str:
     name = str(run["id"])[:RUN_LENGTH]
     resume = shlex.join(["perago", "run", "--resume", name, *place_to_name()])
     return f"run {name} has no runner: resume with `{resume}`"
+
+
+# --- ``perago cancel``: a person ends a run ---
+
+
+@click.command()
+@click.argument("run")
+@click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with it.")
+@common_with(on=True)
+def cancel_command(*, run: str, reason: str, speaker: Speaker, settings: Settings) -> None:
+    """End a run for good; what its completed steps published stays published.
+
+    RUN is a run's id, or a start of it that no other run has. The process working on the run
+    stops by itself, and an attempt in progress is refused at its next fence. One that has passed
+    its last fence may still publish; its report is not accepted, and the next run on that branch
+    won't start from such a commit unless a person says --from-head.
+
+    \b
+    JSON: {id, status, reason, output_ref}
+    """
+    from rich.text import Text
+
+    from perago.cli.options import for_this_command
+    from perago.wiring import open_runs
+
+    runs = for_this_command(open_runs(settings))
+    found = runs.find(run)
+    runs.cancel(found.id, reason)
+    record = runs.get(found.id)
+    speaker.say(
+        {
+            "id": record.id,
+            "status": record.status.value,
+            "reason": record.reason,
+            "output_ref": record.output_ref,
+        },
+        lambda: Text(f"run {record.id} is {record.status}: {record.reason}"),
+    )
+
+
+# --- ``perago recover``: go on after a run that stopped, from the branch as it is now ---
+_SHOWN_COMMITS = 20
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--dry-run", is_flag=True, help="Only say what the run left behind; start nothing.")
+@common_with(starts_slowly=True, on=True)
+def recover_command(*, run: str, dry_run: bool, speaker: Speaker, settings: Settings) -> int:
+    """Start a run as RUN was started, but from its branch's present head, and watch it to its end.
+
+    RUN is the id of a run, on Conductor of a workflow, or a start of it that no other one has. It
+    is for a run that stopped because its branch was not where it expected it: what is on the branch
+    now, whoever wrote it, is what the new run goes on from. Before it starts it says which commits
+    those are. Refused while RUN, or another run on that branch, is active.
+
+    \b
+    JSON: {"recovered": id, "status", "reason", "branch": "repository/branch", "accepted": id,
+      "head": id, "leads_back": bool, "since": [the newest commits on top of the accepted one, as
+      of `history`], "run": the new one as of `run`; null with --dry-run}; of a run without a
+      workspace all but its own are null
+    """
+    with meanwhile(STARTING):
+        from perago.cli.options import for_this_command
+        from perago.cli.run import watch_to_its_end
+        from perago.cli.run_summary import as_json, exit_code, summary
+        from perago.operations.branch_ownership import own_branches
+        from perago.operations.recovery import aftermath, assert_recoverable, recover
+        from perago.wiring import open_runs, open_store
+
+        runs = for_this_command(open_runs(settings))
+        store = for_this_command(open_store(settings))
+        stopped = runs.find(run)
+        assert_recoverable(runs, stopped)
+        left = aftermath(store, stopped)
+        document = _document(store, stopped, left)
+    if dry_run:
+        speaker.say(document, lambda: _layout(document))
+        return 0
+    if not speaker.as_json:
+        console(stderr=True).print(_layout(document))
+
+    started = recover(runs, store, stopped, own=own_branches(settings))
+    record = watch_to_its_end(settings, runs, started)
+    speaker.say(document | {"run": as_json(record)}, lambda: summary(record, place_to_name()))
+    return exit_code(record)
+
+
+def _document(store: Store, run: RunRecord, left: Aftermath | None) -> dict[str, Any]:
+    from perago.cli.history import commit_document
+
+    said = {"recovered": run.id, "status": run.status.value, "reason": run.reason, "run": None}
+    if left is None:
+        return said | dict.fromkeys(("branch", "accepted", "head", "leads_back", "since"))
+    repository = left.workspace.repository
+    return said | {
+        "branch": f"{repository}/{left.workspace.branch}",
+        "accepted": left.accepted,
+        "head": left.head.id,
+        "leads_back": left.leads_back,
+        "since": [commit_document(store, repository, c) for c in left.since[:_SHOWN_COMMITS]],
+    }
+
+
+def _layout(left: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.history import history_layout
+
+    lines = [Text(f"run {left['recovered']} is {left['status']}: {left['reason'] or 'no reason'}")]
+    if left["branch"] is None:
+        return Group(*lines)
+    lines.append(Text(f"its last accepted commit is {left['accepted']}"))
+    if left["head"] == left["accepted"]:
+        return Group(*lines, Text(f"{left['branch']} is there still: the new run goes on from it"))
+    lines.append(Text(f"{left['branch']} is at {left['head']}: the new run goes on from there"))
+    if not left["leads_back"]:
+        elsewhere = "the accepted commit isn't in the branch's history: it was moved, or made anew"
+        return Group(*lines, Text(elsewhere, style="yellow"))
+    return Group(*lines, Text("written since, newest first:"), history_layout(left["since"]))

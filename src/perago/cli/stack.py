@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common
-from perago.cli.streams import is_terminal, tell, while_read
+from perago.cli.output import is_terminal, tell, while_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
-    from perago.machine.tools import Tell
     from perago.settings import Settings
+    from perago.toolchain.cache import Tell
 
 Named = tuple[str, ...] | None
 
@@ -30,7 +30,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Named:
     """The servers that are named; None if none is."""
-    from perago.stack import lifecycle
+    from perago.stack import stack as lifecycle
 
     known = lifecycle.names()
     for name in names:
@@ -67,7 +67,7 @@ def up(*, servers: Named, speaker: Speaker, settings: Settings) -> None:
     \b
     JSON: as of `status`, and "started": [name]
     """
-    from perago.stack import lifecycle
+    from perago.stack import stack as lifecycle
 
     directory = _directory(settings)
     with _progress() as show:
@@ -85,7 +85,7 @@ def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
     \b
     JSON: {"stopped": [name], "deleted_data": bool}
     """
-    from perago.stack import lifecycle
+    from perago.stack import stack as lifecycle
 
     with _progress() as show:
         stopped = lifecycle.down(_directory(settings), show, delete_data=delete_data)
@@ -133,8 +133,8 @@ def logs(
     \b
     JSON: {"logs": [{name, path, bytes}]}: programs read the files
     """
-    from perago.stack import lifecycle
-    from perago.stack.private_files import last_lines
+    from perago.stack import stack as lifecycle
+    from perago.stack.server import last_lines
 
     shown = lifecycle.status(_directory(settings), only=servers)
     found = [(one.name, one.log) for one in shown if one.log.exists()]
@@ -167,8 +167,8 @@ def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings
     """
     from rich.text import Text
 
-    from perago.machine.tools import tools_directory
-    from perago.stack import lifecycle
+    from perago.stack import stack as lifecycle
+    from perago.toolchain.cache import tools_directory
 
     del settings
     with _progress() as show:
@@ -207,7 +207,7 @@ def _directory(settings: Settings) -> Path:
 
 def _status_document(directory: Path, only: Named) -> dict[str, object]:
     from perago.settings import STACK_SETTINGS
-    from perago.stack import lifecycle
+    from perago.stack import stack as lifecycle
 
     servers = lifecycle.status(directory, only=only)
     return {
@@ -230,9 +230,8 @@ def _up_layout(document: dict[str, object]) -> RenderableType:
 
 
 def _status_layout(document: dict[str, object]) -> RenderableType:
-    from perago.cli.phrasing import size
-    from perago.cli.tables import status as coloured
-    from perago.cli.tables import table
+    from perago.cli.output import size, table
+    from perago.cli.output import status as coloured
 
     rows = [
         (

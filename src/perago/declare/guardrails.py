@@ -6,23 +6,127 @@ lies below it, because empty directories are not part of a workspace.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from perago.declare.patterns import as_text, checked_path, regex_below, regex_of_file, regex_of_glob
 from perago.errors import PostGuardrailViolation, PreGuardrailViolation, TaskDefinitionError
 from perago.model.tables import TableRules
+from perago.model.workspace import problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from os import PathLike
 
     from perago.errors import GuardrailViolation
 
-Phase: TypeAlias = Literal["pre", "post"]
 
+# --- Paths and glob patterns inside a workspace: which ones make sense, and what they match ---
+SPARK_WILDCARD = re.compile(r"[*?\[\]{}]")
+"""What Spark's readers, in a path, take for more than itself."""
+_SPECIAL_IN_CLASS = re.compile(r"([\[&~|\\^])")
+
+
+def as_text(path: str | PathLike[str]) -> str:
+    """A path as the text it means inside a workspace, whichever kind of path object it is."""
+    return path.as_posix() if isinstance(path, PurePath) else os.fspath(path)
+
+
+def checked_path(path: str, call: str) -> str:
+    """A path relative to the prefix that a file of the workspace can have.
+
+    ``call`` is how the user wrote it, for the message. Raises TaskDefinitionError.
+    """
+    if "\\" in path:
+        raise TaskDefinitionError(
+            f"{call}: {path!r} has a backslash, which is no separator in a workspace",
+            fix=f"write {path.replace(chr(92), '/')!r}",
+        )
+    if problem := problem_with(path):
+        raise TaskDefinitionError(
+            f"{call}: {path!r} can't match any file below the prefix: {problem}",
+            fix=f"write a path relative to the workspace's prefix, such as {_nearest(path)!r}",
+        )
+    return path
+
+
+def regex_of_file(path: str) -> str:
+    """Matches that file alone, special characters and all."""
+    return re.escape(path)
+
+
+def regex_below(path: str) -> str:
+    """Matches every file below that directory."""
+    return f"{re.escape(path)}/.+"
+
+
+def regex_of_glob(pattern: str, call: str) -> str:
+    """Matches what the glob pattern does. Raises TaskDefinitionError for one that can't be read."""
+    *directories, last = pattern.split("/")
+    parts = [
+        "(?:[^/]+/)*" if segment == "**" else f"{_segment(segment, call)}/"
+        for segment in directories
+    ]
+    return "".join(parts) + (".+" if last == "**" else _segment(last, call))
+
+
+def _segment(segment: str, call: str) -> str:
+    if "**" in segment:
+        raise TaskDefinitionError(
+            f"{call}: '**' is only a part of the segment {segment!r}",
+            fix=f"write '**' as a whole segment ('**/{segment.replace('**', '*')}'), or one '*'",
+        )
+    regex, position = "", 0
+    while position < len(segment):
+        char = segment[position]
+        if char == "[":
+            end = _class_end(segment, position, call)
+            regex += _character_class(segment[position + 1 : end], call)
+            position = end
+        else:
+            regex += {"*": "[^/]*", "?": "[^/]"}.get(char) or re.escape(char)
+        position += 1
+    return regex
+
+
+def _class_end(segment: str, start: int, call: str) -> int:
+    # As in every shell, a "]" right after "[" or "[!" is an ordinary member of the class.
+    first = start + 2 if segment[start + 1 : start + 2] == "!" else start + 1
+    end = segment.find("]", first + 1)
+    if end < 0:
+        raise TaskDefinitionError(
+            f"{call}: '[' in {segment!r} is never closed",
+            fix=f"close it with ']', or match the bracket itself: {segment.replace('[', '[[]')!r}",
+        )
+    return end
+
+
+def _character_class(members: str, call: str) -> str:
+    negated = members.startswith("!")
+    listed = _SPECIAL_IN_CLASS.sub(r"\\\1", members.removeprefix("!"))
+    if listed.startswith("]"):
+        listed = f"\\{listed}"
+    # A separator is never matched by a wildcard, so not by a negated class either.
+    regex = f"(?!/)[{'^' if negated else ''}{listed}]"
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise TaskDefinitionError(
+            f"{call}: the character class [{members}] can't be read: {error.msg}",
+            fix="write ranges from the lower to the higher character, such as [a-z]",
+        ) from None
+    return regex
+
+
+def _nearest(path: str) -> str:
+    kept = [segment for segment in path.split("/") if problem_with(segment) is None]
+    return "/".join(kept) or "raw/songs.jsonl"
+
+
+Phase: TypeAlias = Literal["pre", "post"]
 _SHOWN_NAMES = 3
 
 

@@ -14,7 +14,7 @@ from perago.declare.pipeline import Pipeline
 from perago.declare.signature import Location
 from perago.declare.task import AnyTask, Task, by_name, declared_task
 from perago.errors import TaskDefinitionError
-from perago.model.field_errors import did_you_mean
+from perago.model.declaration import did_you_mean
 
 if TYPE_CHECKING:
     from types import ModuleType

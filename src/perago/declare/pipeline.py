@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.contract import as_json, params_errors, wire_fields, wire_name
-from perago.declare.results import ResultReference
-from perago.declare.step import Step
+from perago.declare.step import ResultReference, Step
 from perago.declare.task import AnyTask, Task, by_name
+from perago.declare.wire_json import as_json, params_errors, wire_fields, wire_name
 from perago.errors import RuntimeConfigError, TaskDefinitionError
-from perago.model.field_errors import did_you_mean, shown
+from perago.model.declaration import did_you_mean, shown
 from perago.model.run import ResultField, RunPlan, StepPlan
 
 if TYPE_CHECKING:

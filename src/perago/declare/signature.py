@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, get_type_hints
 
 from pydantic import BaseModel, RootModel
 
-from perago.declare.spark_workspace import SparkWorkspace
+from perago.declare.workspace import SparkWorkspace
 from perago.errors import TaskDefinitionError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``@task``: a function with a contract."""
+"""``@task``: a function with a wire_json."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from typing import (
 
 from pydantic import BaseModel, Field
 
-from perago.declare import contract
-from perago.declare.patterns import SPARK_WILDCARD
-from perago.declare.results import ResultFields, ResultReference
+from perago.declare import wire_json
+from perago.declare.guardrails import SPARK_WILDCARD
 from perago.declare.signature import BodySignature, Location, location_of, read_signature
-from perago.declare.spark_workspace import SparkWorkspace
-from perago.declare.step import Step, step_of
-from perago.declare.workspace import WorkspaceSpec
+from perago.declare.step import ResultFields, ResultReference, Step, step_of
+from perago.declare.workspace import SparkWorkspace, WorkspaceSpec
 from perago.errors import TaskDefinitionError
 from perago.model.controls import TaskControls
 from perago.model.declaration import Declaration
@@ -118,13 +116,13 @@ class Task(Generic[Args, P, R]):
 
     def parse_params(self, raw: object) -> P:
         """The params of a delivery as the declared model. Raises TaskInputError."""
-        return contract.parse_params(
+        return wire_json.parse_params(
             self.params_model, raw, task_name=self.name, strict=self.strict_params
         )
 
     def dump_result(self, value: object) -> dict[str, object]:
         """The body's return value as JSON. Raises TaskResultError."""
-        return contract.dump_result(self.result_model, value, task_name=self.name)
+        return wire_json.dump_result(self.result_model, value, task_name=self.name)
 
     def with_params(self, **values: object) -> Step[R]:
         """This task as a pipeline step with these params, each a value or a result field."""

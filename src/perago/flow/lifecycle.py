@@ -2,7 +2,7 @@
 
 Each step is a function of its own elsewhere in this package; what may go wrong in it is in
 :mod:`perago.errors`. Between the steps are the named failpoints of
-:mod:`perago.ports.failpoints`. A crash anywhere leaves at most a private directory and a private
+:mod:`perago.ports.environment`. A crash anywhere leaves at most a private directory and a private
 branch behind, never a half-published state.
 """
 
@@ -29,14 +29,13 @@ from perago.errors import (
     TaskTerminalError,
     WorkspaceError,
 )
-from perago.flow.directory import AttemptDirectory
+from perago.flow.attempt_directory import AttemptDirectory
 from perago.flow.fences import (
     assert_current_attempt_snapshot,
     assert_lease_covers,
     assert_only_writer,
     resolve_level,
 )
-from perago.flow.intake import parse_input
 from perago.flow.publish import Publication
 from perago.flow.report import (
     FIRST_PAUSE_SECONDS,
@@ -48,11 +47,11 @@ from perago.flow.report import (
 )
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
-from perago.flow.tables import check_tables
+from perago.flow.validate import check_tables, parse_input
 from perago.model.attempt import Execution, is_superseded
-from perago.model.changes import ChangeSet
 from perago.model.outcome import AttemptOutcome, Published, PublishLevel, PublishPath
-from perago.ports.lease import NoLease
+from perago.model.workspace import ChangeSet
+from perago.ports.environment import NoLease
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from perago.model.outcome import StagedWorkspace
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import OpenWorkspace
-    from perago.ports.lease import Lease
+    from perago.ports.environment import Lease
 
 
 WARNING_SECONDS = 1.0

@@ -22,7 +22,6 @@ from perago.errors import (
     WrongLandingError,
 )
 from perago.flow.fences import Move, assert_not_a_twins, decide, reason_not_to_replace
-from perago.flow.readback import find_landing, landed_right
 from perago.flow.stage import DELETE_TIMEOUT_SECONDS, commit_message
 from perago.model.attempt import TASK_ID_KEY
 from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY, TABLES_KEY
@@ -39,9 +38,45 @@ if TYPE_CHECKING:
     from perago.model.workspace import WorkspaceRef
     from perago.ports.store import Store
 
+
+# --- An answer was lost, or may be about an earlier copy of our request: look what really ---
+SEARCH_LIMIT = 1000
+"""Commits to look through. A branch that moved further in one publish is unknown ground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a look at the target branch found of one execution's publication."""
+
+    head: Commit
+    found: Commit | None
+    proven_absent: bool
+
+
+def find_landing(store: Store, workspace: WorkspaceRef, execution_id: str) -> Landing:
+    """Search the target branch, from its head back to the input commit, for our own commit.
+
+    Absence is only proven when the search reached the input commit.
+    """
+    commits = iter(store.history(workspace.repository, workspace.branch, limit=SEARCH_LIMIT))
+    head = current = next(commits)
+    while current.id != workspace.ref:
+        if current.metadata.get("perago.execution_id") == execution_id:
+            return Landing(head, current, proven_absent=False)
+        following = next(commits, None)
+        if following is None:
+            return Landing(head, None, proven_absent=False)
+        current = following
+    return Landing(head, None, proven_absent=True)
+
+
+def landed_right(commit: Commit, workspace: WorkspaceRef, staged: StagedWorkspace) -> bool:
+    """Whether a published commit is exactly the staged state, directly on the input commit."""
+    return commit.is_only_child_of(workspace.ref) and commit.tree == staged.tree
+
+
 DEFINITE_NO = (StoreRefusedError, BranchNotFoundError, CommitNotFoundError)
 """Answers that say nothing was changed. After any other error, only the branch can tell."""
-
 MERGE_SENDINGS = 3
 """How often a merge proven not to have happened may be sent, where a late copy can't do harm."""
 

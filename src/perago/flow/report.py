@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from perago.flow.runtime import Runtime
     from perago.model.attempt import Delivery
-    from perago.ports.lease import Lease
+    from perago.ports.environment import Lease
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from perago.errors import PeragoError
-from perago.ports.failpoints import NoFailpoints
+from perago.ports.environment import NoFailpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from perago.ports.clock import Clock
     from perago.ports.engine import Engine
-    from perago.ports.failpoints import Failpoints
-    from perago.ports.journal import Journal
+    from perago.ports.environment import Clock, Failpoints, Journal
     from perago.ports.orchestrator import Orchestrator
     from perago.ports.store import Progress, Store
 

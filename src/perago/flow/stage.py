@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from perago.flow.runtime import Steps
     from perago.model.attempt import Execution
-    from perago.model.changes import ChangeSet
-    from perago.model.workspace import WorkspaceRef
+    from perago.model.workspace import ChangeSet, WorkspaceRef
     from perago.ports.store import Store
 
 DELETE_TIMEOUT_SECONDS = 10.0

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.attempt import Execution
-    from perago.model.changes import ChangeSet
     from perago.model.outcome import Computation, Transfer
     from perago.model.tables import TableReport, TableRules, TableSource
-    from perago.model.workspace import WorkspaceRef
+    from perago.model.workspace import ChangeSet, WorkspaceRef
     from perago.ports.store import Progress, Store
 
     OpenStaging = Callable[[], str]

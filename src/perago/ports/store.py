@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from perago.model.changes import Download, Fetched, Upload
     from perago.model.commit import (
         Atomicity,
         Branch,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         ObjectEntry,
     )
     from perago.model.outcome import Transfer
+    from perago.model.workspace import Download, Fetched, Upload
 
     Progress = Callable[[Transfer], None]
     """Called with the running totals of a transfer, from one thread at a time."""

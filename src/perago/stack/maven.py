@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.machine.fetching import run
-from perago.machine.tools import sha256_of
-from perago.machine.wheels import REACH_AN_INDEX, install_wheels
+from perago.toolchain.cache import REACH_AN_INDEX, install_wheels, run, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.machine.tools import Tell
+    from perago.toolchain.cache import Tell
 
 _COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _SECONDS_BETWEEN_LINES = 5.0

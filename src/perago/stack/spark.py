@@ -6,29 +6,87 @@ Whoever can open a connection to the master can have it run code, as on any such
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from perago.errors import RuntimeConfigError
-from perago.machine.spark_home import VERSION
-from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, begin, launch, port_for, read_record, stop
-from perago.stack.spark_program import (
-    DEAF_TO,
-    PATIENCE_SECONDS,
-    SCRATCH,
-    is_prepared,
-    prepare,
-    spark_program,
+from perago.stack.test_server import Running
+from perago.toolchain.java import OPTION_VARIABLES, installed_spark_java, spark_java
+from perago.toolchain.spark_archive import build_driver_archive, driver_archive
+from perago.toolchain.spark_jars import (
+    VERSION,
+    cached_s3_jars,
+    ensure_s3_jars,
+    is_installed,
+    spark_home,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perago.machine.tools import Tell
+    from perago.toolchain.cache import Tell
+    from perago.toolchain.java import SparkJava
+
+
+# --- Spark's program for servers: the PySpark wheel, a Java, jars for S3, and where it may ---
+DEAF_TO = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_HOME", *OPTION_VARIABLES)
+"""The user's own Spark is another one."""
+SCRATCH = "tmp"
+PATIENCE_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkProgram:
+    """``archive`` is for a driver with ``jars`` as its extra class path, where there is one."""
+
+    home: Path
+    java: SparkJava
+    jars: tuple[Path, ...]
+    archive: Path | None
+
+    @property
+    def launcher(self) -> str:
+        """What starts the class that its first argument names."""
+        return str(self.home / "bin" / "spark-class")
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """Variables of a server that listens on loopback alone and writes into ``directory``."""
+        return {
+            "SPARK_HOME": str(self.home),
+            "JAVA_HOME": str(self.java.home),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_HOSTNAME": LOOPBACK,
+            "SPARK_LOCAL_DIRS": str(directory / SCRATCH),
+        }
+
+
+def spark_program(tell: Tell) -> SparkProgram:
+    """The program: from the cache, else fetched now.
+
+    Raises RuntimeConfigError if PySpark isn't installed, or a Java or the jars can't be had.
+    """
+    home, java = spark_home(), spark_java(tell)
+    jars = ensure_s3_jars(java.java, tell)
+    return SparkProgram(home, java, jars, driver_archive(java, jars))
+
+
+def prepare(tell: Tell) -> None:
+    """Get the program, and build the archive that lets drivers start sooner. Raises as above."""
+    program = spark_program(tell)
+    build_driver_archive(program.java, program.jars, tell)
+
+
+def is_prepared() -> bool:
+    """Whether :func:`prepare` has nothing to do; without PySpark there is nothing it could."""
+    if not is_installed():
+        return True
+    java, jars = installed_spark_java(), cached_s3_jars()
+    return java is not None and jars is not None and driver_archive(java, jars) is not None
+
 
 WORKERS = ("spark-worker-1", "spark-worker-2")
-
 _MASTER = "spark-master"
 _PROPERTIES = "spark.properties"
 # Enough for an executor with what Spark gives one by default.

@@ -5,14 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from perago.adapters.spark.configuration import as_properties
-from perago.adapters.spark.s3a import COMMITTER, LakeFSLogin
-from perago.machine.spark_archive import archive_options
-from perago.machine.spark_home import VERSION
+from perago.adapters.spark.configuration import COMMITTER, LakeFSLogin, as_properties
 from perago.stack import lakefs
-from perago.stack.running import Running
 from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, read_record
-from perago.stack.spark_program import (
+from perago.stack.spark import (
     DEAF_TO,
     PATIENCE_SECONDS,
     SCRATCH,
@@ -20,13 +16,16 @@ from perago.stack.spark_program import (
     prepare,
     spark_program,
 )
+from perago.stack.test_server import Running
+from perago.toolchain.spark_archive import archive_options
+from perago.toolchain.spark_jars import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from perago.machine.tools import Tell
-    from perago.stack.spark_program import SparkProgram
+    from perago.stack.spark import SparkProgram
+    from perago.toolchain.cache import Tell
 
 _PROPERTIES = "spark.properties"
 _MEMORY = "1g"

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perago.adapters.local.faults import InjectedFaults, parse_faults
-    from perago.testing.bench import Bench
-    from perago.testing.clock import ManualClock
+    from perago.testing.bench import Bench, ManualClock, RecordingJournal
     from perago.testing.faulty_store import FaultyStore
     from perago.testing.invariants import (
         AT_THE_END,
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
         EVERY_STORE,
         InvariantViolated,
     )
-    from perago.testing.journal import RecordingJournal
+    from perago.testing.run_task import TaskTrial, run_task
     from perago.testing.schedule import Schedule
-    from perago.testing.trial import TaskTrial, run_task
     from perago.testing.wire import FaultyWire
 
 __all__ = [
@@ -58,8 +56,7 @@ __all__ = [
 
 _HOMES = {
     "perago.adapters.local.faults": ("InjectedFaults", "parse_faults"),
-    "perago.testing.bench": ("Bench",),
-    "perago.testing.clock": ("ManualClock",),
+    "perago.testing.bench": ("Bench", "ManualClock", "RecordingJournal"),
     "perago.testing.faulty_store": ("FaultyStore",),
     "perago.testing.invariants": (
         "ATOMIC_STORE",
@@ -67,9 +64,8 @@ _HOMES = {
         "EVERY_STORE",
         "InvariantViolated",
     ),
-    "perago.testing.journal": ("RecordingJournal",),
     "perago.testing.schedule": ("Schedule",),
-    "perago.testing.trial": ("TaskTrial", "run_task"),
+    "perago.testing.run_task": ("TaskTrial", "run_task"),
     "perago.testing.wire": ("FaultyWire",),
 }
 

@@ -5,7 +5,15 @@ The pieces are the embedded ones that ship, only without the waiting for the dis
 
 from __future__ import annotations
 
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import threading
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from perago.adapters.embedded.queue import EmbeddedQueue
@@ -15,23 +23,103 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
 from perago.model.attempt import Delivery, execution_id_of
 from perago.model.workspace import WorkspaceRef
-from perago.ports.failpoints import NoFailpoints
-from perago.testing.clock import ManualClock
-from perago.testing.engines import trial_engines
-from perago.testing.journal import RecordingJournal
+from perago.ports.environment import NoFailpoints
+from perago.settings import load_settings
+from perago.wiring import Engines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from perago.declare.task import AnyTask
     from perago.flow.runtime import RequestedLevel, SingleWriter
-    from perago.model.outcome import AttemptOutcome
+    from perago.model.outcome import AttemptOutcome, Headway
     from perago.model.run import AttemptRecord, RunPlan
-    from perago.ports.failpoints import Failpoints
-    from perago.ports.lease import Lease
+    from perago.ports.engine import Engine
+    from perago.ports.environment import Failpoints, Lease
     from perago.ports.orchestrator import Orchestrator
     from perago.ports.store import Store
+
+
+# --- The engines that tasks are tried with: one Spark for all trials of a process ---
+
+
+@functools.cache
+def trial_engines() -> Mapping[str, Engine]:
+    """Spark is started for the first task that needs it, and ends with this process."""
+    home = Path(tempfile.gettempdir()) / f"perago-trial-spark-{os.getpid()}"
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return Engines(load_settings(home=home, store="embedded"))
+
+
+# --- A clock that a test owns ---
+
+
+class ManualClock:
+    """A :class:`~perago.ports.environment.Clock` that stands still until told otherwise.
+
+    Sleeping on it takes no time and moves it on, so code that waits runs at once.
+    """
+
+    def __init__(self, now: float = 1_750_000_000.0) -> None:
+        self._lock = threading.Lock()
+        self._epoch = now
+        self._elapsed = 0.0
+
+    def now(self) -> float:
+        """Seconds since the epoch, as this clock has it."""
+        return self._epoch + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds this clock was moved on since it was made."""
+        return self._elapsed
+
+    def sleep(self, seconds: float) -> None:
+        """Move on by that much and return at once."""
+        self.advance(max(0.0, seconds))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Raises ValueError for a negative time: clocks don't go back."""
+        if seconds < 0:
+            raise ValueError(f"a clock can't go back by {-seconds} seconds")
+        with self._lock:
+            self._elapsed += seconds
+
+
+# --- A journal that remembers, for tests that ask what happened ---
+
+
+class RecordingJournal:
+    """Implements :class:`perago.ports.environment.Journal` in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, object]] = []
+        self.tracebacks: list[str] = []
+        self.transfers: list[tuple[str, Headway]] = []
+
+    def event(self, step: str, **fields: object) -> None:
+        self.events.append({"step": step, **fields})
+
+    def started(self, step: str) -> None: ...
+
+    def progress(self, step: str, headway: Headway) -> None:
+        self.transfers.append((step, headway))
+
+    def failure(self, error: BaseException) -> None:
+        self.tracebacks.append("".join(traceback.format_exception(error)))
+
+    def printed(self) -> tuple[str, ...]:
+        """The tracebacks alone: in a test, what a body prints is the test's own output."""
+        return tuple(line for trace in self.tracebacks for line in trace.splitlines())
+
+    def steps(self) -> list[str]:
+        return [str(event["step"]) for event in self.events]
+
+    def of(self, step: str) -> dict[str, object]:
+        """The last event of that step. Raises KeyError, listing what there is instead."""
+        for event in reversed(self.events):
+            if event["step"] == step:
+                return event
+        raise KeyError(f"no {step!r} among {self.steps()}")
 
 
 @dataclass

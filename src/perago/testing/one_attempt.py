@@ -19,7 +19,7 @@ from perago.settings import Settings, load_settings
 from perago.wiring import build_runtime
 
 if TYPE_CHECKING:
-    from perago.ports.failpoints import Failpoints
+    from perago.ports.environment import Failpoints
 
 BEFORE = {
     "a.txt": b"a.txt as it was\n",

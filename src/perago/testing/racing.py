@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import BaseModel
 
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.local.clock import SystemClock
 from perago.adapters.local.engine import LocalEngine
 from perago.declare.pipeline import pipeline
 from perago.declare.task import task
@@ -29,7 +28,7 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.runtime import Runtime
 from perago.model.controls import RetryPolicy, TaskControls
 from perago.model.workspace import WorkspaceRef
-from perago.ports.journal import SilentJournal
+from perago.ports.environment import SilentJournal, SystemClock
 from perago.ports.store import Store
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from perago.errors import AnswerLostError
 from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
-from perago.model.keys import MARKER_NAME
-from perago.testing.journal import RecordingJournal
+from perago.model.workspace import MARKER_NAME
+from perago.testing.bench import RecordingJournal
 from perago.testing.ledger import Ledger, Movement, Sighting
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime, warm_up
-from perago.worker.containment import Output, contained
-from perago.worker.journal import ExecutorJournal, Outbox
+from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
+from perago.worker.body_isolation import Output, contained
+from perago.worker.executor_handle import Whereabouts
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -39,8 +40,6 @@ from perago.worker.messages import (
     ServedTask,
     Unable,
 )
-from perago.worker.record import Record
-from perago.worker.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,7 +275,7 @@ def load_tasks(modules: tuple[str, ...]) -> tuple[ServedTask, ...]:
 
     Raises TaskDefinitionError, naming the module and the line.
     """
-    from perago.declare.definitions import task_definition
+    from perago.wiring import task_definition
 
     tasks = by_name(task for module in modules for task in _tasks_of(module))
     return tuple(

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from perago.worker.record import spool_of
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -17,8 +15,17 @@ if TYPE_CHECKING:
     from perago.errors import PeragoError
     from perago.model.attempt import Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
-    from perago.model.outcome import Headway
+    from perago.model.outcome import Headway, TaskReport
+    from perago.ports.orchestrator import Orchestrator
     from perago.settings import Settings
+
+
+SPOOLS = ".printed-*"
+
+
+def spool_of(logs: Path, executor: int) -> Path:
+    """The spool of the executor with this process id."""
+    return logs / SPOOLS.replace("*", str(executor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +134,67 @@ class Finished(NamedTuple):
 
 FromExecutor = Ready | Unable | StepStarted | StepEnded | Progressed | Reporting | Finished
 ToExecutor = Assignment | LeaseRenewed | Quiet
+
+
+# --- What a supervisor tells its poller, over a private socket pair ---
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first order: whom to ask, and under which name."""
+
+    orchestrator: Orchestrator
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    task_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    slots: int
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take nothing ahead any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    delivery: Delivery
+    heartbeat_seconds: float
+    leased_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    delivery_id: str
+    tell: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakFor:
+    delivery: Delivery
+    report: TaskReport
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsking:
+    """Take no more work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The supervisor turns. Without it nobody's leases are kept."""
+
+
+Order = Begin | Serve | Offer | Withdraw | Hold | LetGo | SpeakFor | GiveBack | StopAsking | Pulse

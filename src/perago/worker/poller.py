@@ -20,18 +20,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from perago.errors import OrchestratorError, OrchestratorUnavailableError
-from perago.worker.desk import (
-    Delivered,
-    GivenBack,
-    Heard,
-    LetGone,
-    RanDry,
-    Spoken,
-    StoppedAsking,
-    Unheard,
-)
-from perago.worker.lease import Held, Lost, speak_for_the_dead, tend
-from perago.worker.orders import (
+from perago.worker.heartbeats import Held, Lost, speak_for_the_dead, tend
+from perago.worker.messages import (
     Begin,
     GiveBack,
     Hold,
@@ -43,14 +33,24 @@ from perago.worker.orders import (
     StopAsking,
     Withdraw,
 )
+from perago.worker.orchestrator_link import (
+    Delivered,
+    GivenBack,
+    Heard,
+    LetGone,
+    RanDry,
+    Spoken,
+    StoppedAsking,
+    Unheard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perago.model.attempt import Delivery
     from perago.ports.orchestrator import Orchestrator
-    from perago.worker.desk import News
-    from perago.worker.orders import Order
+    from perago.worker.messages import Order
+    from perago.worker.orchestrator_link import News
 
 ORPHANED_EXIT_CODE = 75
 BROKEN_EXIT_CODE = 70

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigError
 from perago.wiring import open_conductor, open_store, system_clock
-from perago.worker.clearing import Janitor
-from perago.worker.interruption import Interruption
+from perago.worker.cleanup import Janitor
+from perago.worker.events import NobodyWatching, Watchers
+from perago.worker.local_runner import owned
 from perago.worker.messages import Employment
-from perago.worker.ownership import owned
-from perago.worker.poller_process import PollerDesk
+from perago.worker.poller_handle import PollerDesk
+from perago.worker.signals import Interruption
 from perago.worker.slot import Slot
 from perago.worker.supervisor import Place, Served, Supervisor
-from perago.worker.watcher import NobodyWatching, Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Attempt
     from perago.settings import Settings
+    from perago.worker.events import Watcher
     from perago.worker.messages import ServedTask
-    from perago.worker.watcher import Watcher
 
 STORE_PATIENCE_SECONDS = 3600.0
 """How long an attempt waits for lakeFS before it begins. Its lease is kept meanwhile."""

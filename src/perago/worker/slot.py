@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from perago.errors import ExecutorLostError, PeragoError
 from perago.model.attempt import TaskStatus
 from perago.wiring import spark_scratch
+from perago.worker.attempt_log import release
+from perago.worker.executor_handle import ExecutorProcess
 from perago.worker.messages import (
     Assignment,
     Finished,
@@ -19,8 +21,6 @@ from perago.worker.messages import (
     StepStarted,
     Unable,
 )
-from perago.worker.process import ExecutorProcess
-from perago.worker.record import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Attempt, Delivery
     from perago.model.controls import PublishBudget
-    from perago.ports.clock import Clock
+    from perago.ports.environment import Clock
+    from perago.worker.events import Watcher
     from perago.worker.messages import Employment, FromExecutor, ServedTask, ToExecutor
-    from perago.worker.watcher import Watcher
 
 PUBLISHING_STEPS = frozenset({"publish", "report"})
 """Steps that are better finished than broken off."""

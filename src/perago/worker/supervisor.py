@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 from perago.errors import RuntimeConfigError
 from perago.flow.report import failed
 from perago.model.attempt import Execution, name_part
-from perago.worker.desk import (
+from perago.worker.attempt_log import last_printed
+from perago.worker.executor_handle import Ears
+from perago.worker.heartbeats import Lost, Renewed
+from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
+from perago.worker.orchestrator_link import (
     Delivered,
     GivenBack,
     Heard,
     LetGone,
+    Offers,
     RanDry,
     Spoken,
     StoppedAsking,
     Unheard,
 )
-from perago.worker.lease import Lost, Renewed
-from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
-from perago.worker.offers import Offers
-from perago.worker.printed import last_printed
 from perago.worker.slot import Ended, Work, lost, not_even_started
-from perago.worker.waiting import Ears
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from perago.model.attempt import Attempt, Delivery
     from perago.model.controls import PublishBudget, TaskControls
     from perago.model.outcome import TaskReport
-    from perago.ports.clock import Clock
-    from perago.worker.desk import Desk, News
+    from perago.ports.environment import Clock
+    from perago.worker.events import Watcher
+    from perago.worker.orchestrator_link import Desk, News
     from perago.worker.slot import Slot
-    from perago.worker.watcher import Watcher
 
 
 _LOOK_SECONDS = 1.0

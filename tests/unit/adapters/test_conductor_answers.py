@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.adapters.conductor.answers import (
+from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.responses import (
     Answer,
     Request,
     below,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perago.adapters.conductor.branches import Mention, innermost
-from perago.adapters.conductor.search import Hit, correlation_of
+from perago.adapters.conductor.active_workflows import Hit, Mention, correlation_of, innermost
 from perago.model.run import RunStatus
 
 JAVA = "{workspace={repository=songs, branch=main, ref_type=commit, ref=A}, params={}}"

@@ -15,7 +15,7 @@ def loaded_by(statement):
 
 @pytest.mark.parametrize("heavy", ["pydantic", "rich", "click", "sqlite3"])
 def test_the_orchestrator_alone_loads_nothing_heavy(heavy):
-    assert heavy not in loaded_by("import perago.adapters.conductor.adapter")
+    assert heavy not in loaded_by("import perago.adapters.conductor.orchestrator")
 
 
 def test_embedded_use_does_not_load_the_adapter():

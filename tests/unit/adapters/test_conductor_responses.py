@@ -5,7 +5,7 @@ from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 
 import pytest
 
-from perago.adapters.conductor.responses import Response
+from perago.adapters.conductor.http import Response
 
 
 def response_to(sent):

@@ -4,13 +4,13 @@ import pytest
 from pydantic import BaseModel
 
 from perago import pipeline, task
+from perago.adapters.conductor.definitions import task_definition, workflow_definition
 from perago.adapters.conductor.workflows import (
     input_again,
     run_of,
     start_mark_of,
     workflow_input,
 )
-from perago.declare.definitions import task_definition, workflow_definition
 from perago.errors import DefinitionDiffersError, OrchestratorError, RunError
 from perago.model.controls import TaskControls
 from perago.model.run import ResultField, RunStatus

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters.embedded.store import EmbeddedStore, intake
-from perago.model.changes import Signature, Upload
+from perago.adapters.embedded.store import EmbeddedStore, blobs
+from perago.model.workspace import Signature, Upload
 
 
 def opened(root, **options):
@@ -35,8 +35,8 @@ def test_bytes_and_names_are_on_disk_before_a_row_refers_to_them(tmp_path, monke
 
         return call
 
-    monkeypatch.setattr(intake.os, "fsync", noted("fsync", os.fsync))
-    monkeypatch.setattr(intake.os, "rename", noted("rename", os.rename))
+    monkeypatch.setattr(blobs.os, "fsync", noted("fsync", os.fsync))
+    monkeypatch.setattr(blobs.os, "rename", noted("rename", os.rename))
     connection = store._database.connection()  # noqa: SLF001 - only SQLite can tell when it writes
     connection.set_trace_callback(lambda sql: happened.append(("sql", sql.split()[0])))
     store.upload("data", "main", [Upload("a", file, Signature.of(file.stat()))])
@@ -76,7 +76,7 @@ WRITER = """
 import os, sys
 from pathlib import Path
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.model.changes import Signature, Upload
+from perago.model.workspace import Signature, Upload
 root, files = Path(sys.argv[1]), Path(sys.argv[2])
 files.mkdir()
 store = EmbeddedStore(root)

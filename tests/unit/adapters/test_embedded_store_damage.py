@@ -13,7 +13,7 @@ import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.adapters.embedded.store.schema import database_failure
-from perago.adapters.foundation import disk
+from perago.adapters.local_io import file_copy
 from perago.errors import (
     AnswerLostError,
     CorruptObjectError,
@@ -26,7 +26,7 @@ from perago.errors import (
     UnsupportedFileError,
     WorkspaceError,
 )
-from perago.model.changes import Download, Signature, Upload
+from perago.model.workspace import Download, Signature, Upload
 
 pytestmark = pytest.mark.damages_store
 
@@ -254,7 +254,7 @@ def test_what_sqlite_refuses_is_told_as_an_error_of_ours(code, committing, expec
     ],
 )
 def test_what_the_system_refuses_is_told_as_an_error_of_ours(number, expected):
-    told = disk.write_failure("/somewhere", OSError(number, os.strerror(number)))
+    told = file_copy.write_failure("/somewhere", OSError(number, os.strerror(number)))
     assert type(told) is expected
     assert told.fix
 

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from perago.adapters.embedded.store import EmbeddedStore, delivery
+from perago.adapters.embedded.store import EmbeddedStore, parallel_copy
 from perago.errors import CorruptObjectError
-from perago.model.changes import Download, Signature
+from perago.model.workspace import Download, Signature
 
 FILES = {f"d{n % 7}/f{n:04}": f"content {n}".encode() for n in range(2_400)}
 
@@ -40,7 +40,7 @@ def wanted(store, tmp_path):
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch):
-    monkeypatch.setattr(delivery.os, "sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr(parallel_copy.os, "sched_getaffinity", lambda _pid: {0, 1})
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def couriers(monkeypatch):
     """Every courier process that is started, and what to do with it at once."""
     started = []
 
-    def start(jobs, begin=delivery._start):  # noqa: SLF001 - to get hold of the process
+    def start(jobs, begin=parallel_copy._start):  # noqa: SLF001 - to get hold of the process
         started.append(begin(jobs))
         for act in started_with:
             act(started[-1])
         return started[-1]
 
     started_with = []
-    monkeypatch.setattr(delivery, "_start", start)
+    monkeypatch.setattr(parallel_copy, "_start", start)
     return started, started_with
 
 
@@ -110,7 +110,7 @@ def test_no_courier_outlives_an_error(store, wanted, couriers, monkeypatch):
     def fail(_job):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(delivery, "deliver", fail)
+    monkeypatch.setattr(parallel_copy, "deliver", fail)
     with pytest.raises(KeyboardInterrupt):
         store.download("data", "main", wanted)
     (process,) = couriers[0]

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.embedded.store.lock import held
+from perago.adapters.embedded.store.schema import held
 from perago.errors import StoreUnavailableError
-from perago.model.changes import Signature, Upload
-from perago.testing.clock import ManualClock
+from perago.model.workspace import Signature, Upload
+from perago.testing.bench import ManualClock
 
 
 @pytest.fixture

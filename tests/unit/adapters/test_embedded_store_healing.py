@@ -7,8 +7,8 @@ import os
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.model.changes import Signature, Upload
-from perago.operations.importing import import_directory
+from perago.model.workspace import Signature, Upload
+from perago.operations.import_export import import_directory
 
 SMALL, LARGE = 100, 3 << 20
 

@@ -12,7 +12,7 @@ LARGE = """
 import json, resource, sys
 from pathlib import Path
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.model.changes import Download, Signature, Upload
+from perago.model.workspace import Download, Signature, Upload
 root = Path(sys.argv[1])
 store = EmbeddedStore(root / "store", durable=False)
 store.create_repository("data")

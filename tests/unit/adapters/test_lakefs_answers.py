@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.adapters.lakefs.answers import Request, refusal
+from perago.adapters.lakefs.responses import Request, refusal
 from perago.errors import (
     BranchNotFoundError,
     CommitNotFoundError,

@@ -15,10 +15,10 @@ from contextlib import closing
 
 import pytest
 
-from perago.adapters.foundation.transfer import Tally
 from perago.adapters.lakefs.cache import ObjectCache
-from perago.model.changes import Download, Signature
+from perago.adapters.local_io.parallel import Tally
 from perago.model.commit import ObjectEntry
+from perago.model.workspace import Download, Signature
 
 MIB = 1 << 20
 LARGE = 9 * MIB  # more than what is held in memory whole

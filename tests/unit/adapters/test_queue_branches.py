@@ -9,7 +9,7 @@ from perago.errors import RunError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
-from perago.testing.clock import ManualClock
+from perago.testing.bench import ManualClock
 from perago.testing.conformance.orchestrator_bench import LEASE, completed, moved, step, workspace
 
 FIRST, SECOND, LONELY = step("first"), step("second"), step("lonely", uses_workspace=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perago.adapters.embedded.queue.plan import decode_plan, encode_plan
+from perago.adapters.embedded.queue.rows import decode_plan, encode_plan
 from perago.model.controls import (
     ExecutionLimits,
     PublishBudget,

@@ -17,7 +17,7 @@ from perago.errors import (
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
 from perago.model.run import RunPlan, RunStatus
-from perago.testing.clock import ManualClock
+from perago.testing.bench import ManualClock
 from perago.testing.conformance.orchestrator_bench import (
     LEASE,
     RETRY_DELAY,

@@ -10,7 +10,7 @@ from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.model.attempt import TaskStatus
 from perago.model.controls import ExecutionLimits, RetryPolicy, TaskControls, TimeoutPolicy
 from perago.model.run import RunPlan, RunStatus
-from perago.testing.clock import ManualClock
+from perago.testing.bench import ManualClock
 from perago.testing.conformance.orchestrator_bench import completed, failed, step, workspace
 
 

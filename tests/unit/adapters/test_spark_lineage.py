@@ -8,8 +8,7 @@ from perago.adapters.spark.lineage import (
     listener_settings,
     with_listener,
 )
-from perago.model.attempt import Attempt, Execution
-from perago.model.lineage import run_id, workflow_run_id
+from perago.model.attempt import Attempt, Execution, run_id, workflow_run_id
 
 EXECUTION = Execution.begin(Attempt("run-1", "clean", 1, 0, "t", 0, "songs.clean", "songs"))
 LINEAGE = SparkLineage("perago", {"type": "http", "auth.apiKey": "hunter2"})

@@ -1,7 +1,7 @@
 import pytest
 
-from perago.cli.demo import _where_spark_runs
 from perago.settings import Settings
+from perago.wiring import where_spark_runs
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_the_demo_says_where_spark_runs_and_no_secret(monkeypatch, variables, to
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert _where_spark_runs(Settings()) == told
+    assert where_spark_runs(Settings()) == told

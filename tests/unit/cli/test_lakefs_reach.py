@@ -5,17 +5,18 @@ from email.utils import formatdate
 
 import pytest
 
-from perago.adapters.lakefs.access import LakeFSAccess
-from perago.adapters.lakefs.greeting import Greeting, Silence, Unheard
-from perago.cli.lakefs_diagnosis import diagnose_lakefs, judge_fence
-from perago.cli.lakefs_reach import (
+from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.reachability import Greeting, Silence, Unheard
+from perago.doctor.lakefs import (
+    diagnose_lakefs,
     judge_clock,
+    judge_fence,
     judge_key,
     judge_server,
     judge_version,
     proxy_in_use,
 )
-from perago.operations.fencing import FenceState
+from perago.operations.fence_install import FenceState
 from perago.settings import load_settings
 
 NOW = 1_800_000_000.0

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from perago.cli.live import JsonLines, LiveTable, PlainLines
+from perago.cli.local_view import JsonLines, LiveTable, PlainLines
 from perago.model.attempt import Attempt
 
 ATTEMPT = Attempt("run", "count", 1, 0, "task", 0, "songs.count")

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import pytest
 
-from perago.cli.places import place_of, places_from, settings_at
+from perago.cli.options import place_of, places_from, settings_at
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
-from perago.stack import lifecycle
+from perago.stack import stack as lifecycle
 from perago.stack.processes import process_of
 
 STACK = """\

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from perago.cli.run_end import exit_code, way_on
+from perago.cli.run_summary import exit_code, way_on
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus
 from perago.model.workspace import WorkspaceRef

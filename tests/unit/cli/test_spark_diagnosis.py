@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from perago.adapters.spark.s3a import COMMITTER
-from perago.cli.spark_diagnosis import committer_findings, diagnose_spark
+from perago.adapters.spark.configuration import COMMITTER
+from perago.doctor.spark import committer_findings, diagnose_spark
 from perago.settings import load_settings
 
 NOBODY = "spark://127.0.0.1:9"

@@ -16,7 +16,7 @@ from perago import (
     pipeline,
     task,
 )
-from perago.declare.definitions import task_definition, workflow_definition
+from perago.adapters.conductor.definitions import task_definition, workflow_definition
 
 OWNER = "data@example.com"
 

@@ -14,7 +14,7 @@ from perago import (
     task,
 )
 from perago.declare.guardrails import violations
-from perago.declare.spark_types import canonical_type
+from perago.declare.table_guardrails import canonical_type
 from perago.model.tables import Finding, TableReport, describe
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from perago import PublishBudget, TaskControls
 from perago.errors import OrchestratorUnavailableError, UnknownAttemptError
-from perago.flow.recover import collect, leftovers
+from perago.flow.attempt_directory import collect, leftovers
 from perago.model.attempt import TaskStatus
-from perago.model.keys import MARKER_NAME
-from perago.ports.failpoints import FAILPOINTS
+from perago.model.workspace import MARKER_NAME
+from perago.ports.environment import FAILPOINTS
 from perago.testing.faulty_store import FaultyStore, lose_answer, lose_request, refuse, unavailable
 
 BUDGET = PublishBudget(

@@ -12,17 +12,16 @@ from pathlib import Path
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.flow.directory import AttemptDirectory
-from perago.flow.recover import NAMELESS_SECONDS, collect, leftovers
+from perago.flow.attempt_directory import NAMELESS_SECONDS, AttemptDirectory, collect, leftovers
 from perago.model.attempt import Attempt, Execution
-from perago.model.keys import MARKER_NAME
+from perago.model.workspace import MARKER_NAME
 
 ATTEMPT = Attempt("run-1", "clean", 1, 0, "task-1", 0, "songs.clean")
 
 LEAVE_A_DIRECTORY_AND_DIE = """
 import sys
 from pathlib import Path
-from perago.flow.directory import AttemptDirectory
+from perago.flow.attempt_directory import AttemptDirectory
 from perago.model.attempt import Attempt, Execution
 from perago.model.workspace import WorkspaceRef
 
@@ -117,7 +116,7 @@ def test_nothing_is_taken_for_a_leftover_that_is_not_named_and_furnished_as_one(
 LOCK_UP_A_DIRECTORY_AND_REMOVE_IT = """
 import os, sys
 from pathlib import Path
-from perago.flow.directory import AttemptDirectory
+from perago.flow.attempt_directory import AttemptDirectory
 from perago.model.attempt import Attempt, Execution
 from perago.model.workspace import WorkspaceRef
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from perago.adapters.local.engine import folds_case, wait_for_next_tick
 from perago.adapters.local.faults import InjectedFaults, parse_faults
-from perago.adapters.local.filesystem import folds_case, wait_for_next_tick
 from perago.errors import RuntimeConfigError, StoreUnavailableError
 
 
@@ -31,7 +31,7 @@ def test_after_the_wait_every_write_carries_a_later_change_time(tmp_path):
 
 
 def test_a_filesystem_that_does_not_tell_time_is_refused_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("perago.adapters.local.filesystem._TICK_LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr("perago.adapters.local.engine._TICK_LIMIT_SECONDS", 0.01)
     tomorrow = time.time_ns() + 86_400 * 10**9
     with pytest.raises(RuntimeConfigError, match="doesn't tell time") as refused:
         wait_for_next_tick(tmp_path, tomorrow)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.machine.fetching import run
+from perago.toolchain.cache import run
 
 
 def test_a_failure_shows_the_end_of_what_the_program_said_without_passwords(tmp_path):

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.machine import java
-from perago.machine.java import find_java, installed_java, parse_version, why_not_java_home
+from perago.toolchain import java
+from perago.toolchain.java import find_java, installed_java, parse_version, why_not_java_home
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.machine.openlineage import http_transport, is_asked_for, job_namespace
+from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace
 
 URL = {"OPENLINEAGE_URL": "http://catalogue.example"}
 

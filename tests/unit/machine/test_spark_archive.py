@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from perago.machine import spark_archive
-from perago.machine.spark_archive import archive_options, build_driver_archive, driver_archive
-from perago.machine.spark_java import spark_java
+from perago.toolchain import spark_archive
+from perago.toolchain.java import spark_java
+from perago.toolchain.spark_archive import archive_options, build_driver_archive, driver_archive
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,16 @@ import hashlib
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.machine import spark_jars
-from perago.machine.spark_home import spark_home
-from perago.machine.spark_jars import (
+from perago.toolchain import spark_jars
+from perago.toolchain.java import spark_java
+from perago.toolchain.spark_jars import (
     Jar,
     _proxy_options,
     _wanted,
     cached_s3_jars,
     ensure_s3_jars,
+    spark_home,
 )
-from perago.machine.spark_java import spark_java
 
 
 @pytest.fixture(scope="module")

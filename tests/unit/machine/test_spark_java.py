@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.machine import java, spark_java
-from perago.machine.spark_java import installed_spark_java
+from perago.toolchain import java
+from perago.toolchain.java import installed_spark_java
 
 # A Java as far as anybody can tell who asks for its version, its home and a module.
 FAKE = """\
@@ -46,7 +46,7 @@ def put(home, version, *, lacks_module=False):
 
 def test_its_home_is_what_it_says_itself(tmp_path):
     home = put(tmp_path / "jvm" / "17", "17.0.15")
-    found = spark_java.spark_java(pytest.fail)
+    found = java.spark_java(pytest.fail)
     assert (found.home, found.java.feature) == (home, 17)
     assert installed_spark_java() == found
 
@@ -54,7 +54,7 @@ def test_its_home_is_what_it_says_itself(tmp_path):
 def test_a_newer_one_than_hadoop_can_take_is_passed_over(tmp_path):
     put(tmp_path / "jvm" / "25", "25.0.3")
     with pytest.raises(RuntimeConfigError, match="fetching Java failed"):
-        spark_java.spark_java(lambda _line: None)
+        java.spark_java(lambda _line: None)
     assert installed_spark_java() is None
 
 
@@ -63,7 +63,7 @@ def test_a_java_home_of_no_use_is_named_with_the_one_taken_instead(tmp_path, mon
     old = put(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(old))
     told = []
-    assert spark_java.spark_java(told.append).home == fitting
+    assert java.spark_java(told.append).home == fitting
     assert told == [
         f"JAVA_HOME={old} is Java 11, not 17 to 22: using {fitting}/bin/java, Java 21",
     ]
@@ -81,7 +81,7 @@ def test_without_another_one_the_error_says_what_is_wrong_with_it(
         put(home, version)
     monkeypatch.setenv("JAVA_HOME", str(home))
     with pytest.raises(RuntimeConfigError) as failure:
-        spark_java.spark_java(lambda _line: None)
+        java.spark_java(lambda _line: None)
     assert failure.value.message == f"JAVA_HOME={home} {problem}; fetching Java failed"
     assert failure.value.fix == "let pip reach a package index"
 
@@ -89,7 +89,7 @@ def test_without_another_one_the_error_says_what_is_wrong_with_it(
 def test_one_built_without_a_module_that_spark_asks_for_is_started_without(tmp_path):
     home = put(tmp_path / "jvm" / "21 slim", "21.0.8", lacks_module=True)
     assert installed_spark_java() is None
-    found = spark_java.spark_java(pytest.fail)
+    found = java.spark_java(pytest.fail)
     assert found.home != home
     assert installed_spark_java() == found
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main"]

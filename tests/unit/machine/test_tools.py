@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.machine.tools import Tool, ensure, problem_with, tools_directory
+from perago.toolchain.cache import Tool, ensure, problem_with, tools_directory
 
 TOOL = Tool("saw", "1.0", ("bin/saw",))
 
@@ -93,7 +93,7 @@ def test_breaking_off_leaves_nothing_that_could_be_taken_for_the_tool(cache):
 def test_what_a_killed_process_left_is_cleared_away(cache):
     script = (
         "import os\n"
-        "from perago.machine.tools import Tool, ensure\n"
+        "from perago.toolchain.cache import Tool, ensure\n"
         "ensure(Tool('saw', '1.0', ('bin/saw',)), lambda _room: os._exit(9), print)"
     )
     dying = subprocess.run([sys.executable, "-c", script], check=False)

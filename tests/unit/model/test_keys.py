@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perago.errors import UnsafeKeyError
-from perago.model.keys import MARKER_NAME, key_prefix, problem_with, workspace_paths
+from perago.model.workspace import MARKER_NAME, key_prefix, problem_with, workspace_paths
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,16 @@
 
 from uuid import UUID
 
-from perago.model.attempt import Attempt, Execution, began_at, new_execution_id
-from perago.model.lineage import lineage_of, run_id, workflow_lineage_of, workflow_run_id
+from perago.model.attempt import (
+    Attempt,
+    Execution,
+    began_at,
+    lineage_of,
+    new_execution_id,
+    run_id,
+    workflow_lineage_of,
+    workflow_run_id,
+)
 
 ATTEMPT = Attempt("run-1", "clean", 1, 0, "task-1", 0, "songs.clean", "songs")
 

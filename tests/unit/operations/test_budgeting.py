@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago import PublishBudget, TaskControls, TimeoutPolicy
-from perago.operations.budgeting import Observed, advise, observe, percentile, propose
+from perago.operations.publish_budget import Observed, advise, observe, percentile, propose
 
 FULL = PublishBudget.default_for(0)
 

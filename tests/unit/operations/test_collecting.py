@@ -4,7 +4,7 @@ import pytest
 
 from perago.errors import UnknownAttemptError
 from perago.model.attempt import Attempt, Execution, new_execution_id, task_id_of
-from perago.operations.collecting import ENDED_SECONDS, ORPHAN_SECONDS, collect_leftovers
+from perago.operations.leftover_gc import ENDED_SECONDS, ORPHAN_SECONDS, collect_leftovers
 from perago.testing import Bench
 
 HOUR = 3600

@@ -9,7 +9,7 @@ from perago.errors import (
     RunError,
     WrongLandingError,
 )
-from perago.operations.fencing import FENCE_COMMIT_KEY, install_fence
+from perago.operations.fence_install import FENCE_COMMIT_KEY, install_fence
 from perago.testing import Bench
 from perago.testing.faulty_store import (
     FaultyStore,

@@ -10,7 +10,7 @@ from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.errors import OrchestratorUnavailableError, RunNotFoundError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
-from perago.operations.following import Turn, follow, turns
+from perago.operations.run_follow import Turn, follow, turns
 from perago.testing import ManualClock
 from perago.testing.bench import Bench
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perago.errors import HeadMovedError, RunError, RuntimeConfigError, WrongLandingError
-from perago.operations.importing import import_directory
+from perago.operations.import_export import import_directory
 from perago.testing import Bench
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from perago.errors import AnswerLostError, CommitNotFoundError, RuntimeConfigError
-from perago.operations.importing import import_directory
-from perago.operations.own_branches import OwnBranches
-from perago.operations.starting import StartingPoint, start_run
+from perago.operations.branch_ownership import OwnBranches
+from perago.operations.import_export import import_directory
+from perago.operations.run_start import StartingPoint, start_run
 from perago.testing import Bench, ManualClock, one_attempt
 from perago.testing.faulty_store import FaultyStore, after, lose_answer, lose_request
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.errors import BranchBusyError, BranchNotFoundError, RunError
-from perago.operations.recovering import aftermath, assert_recoverable, recover
+from perago.operations.recovery import aftermath, assert_recoverable, recover
 from perago.testing import Bench
 
 

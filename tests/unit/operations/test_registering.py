@@ -3,7 +3,7 @@
 import pytest
 
 from perago.errors import DefinitionDiffersError
-from perago.operations.registering import Standing, compare, differences, register
+from perago.operations.registration import Standing, compare, differences, register
 
 TASK = {"name": "songs.clean", "retryCount": 3, "inputKeys": ["params"]}
 WORKFLOW = {

@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import TaskDefinitionError, UnsafeWorkflowError
 from perago.operations.workflow_check import check_workflow, read_definition
-from perago.operations.workflow_check.taking import Effect
+from perago.operations.workflow_check.workspace_rule import Effect
 
 FIRST = "${workflow.input.workspace}"
 VARIABLE = "${workflow.variables.workspace}"

@@ -11,7 +11,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
-from perago.stack import lifecycle
+from perago.stack import stack as lifecycle
 from perago.stack.server import LOOPBACK, Kind, Server, begin, is_healthy, port_for, read_record
 
 # Healthy once FILE is there and it was asked NUMBER times; without a file it stops with a word.

@@ -6,10 +6,18 @@ import stat
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.stack import conductor, lifecycle
+from perago.stack import conductor
+from perago.stack import stack as lifecycle
 from perago.stack.lakefs import Credentials, configuration, merge
-from perago.stack.private_files import last_lines, write_private
-from perago.stack.server import free_port, is_free, is_healthy, read_record, stop
+from perago.stack.server import (
+    free_port,
+    is_free,
+    is_healthy,
+    last_lines,
+    read_record,
+    stop,
+    write_private,
+)
 
 CREDENTIALS = Credentials("KEY", "a secret", "another")
 

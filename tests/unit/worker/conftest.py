@@ -12,11 +12,10 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
 from perago.testing import Bench
 from perago.wiring import system_clock
-from perago.worker.containment import Output
-from perago.worker.journal import ExecutorJournal, Outbox
+from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
+from perago.worker.body_isolation import Output
+from perago.worker.executor_handle import Whereabouts
 from perago.worker.messages import Progressed, StepEnded, StepStarted
-from perago.worker.record import Record
-from perago.worker.whereabouts import Whereabouts
 
 
 class Secrets(BaseModel):

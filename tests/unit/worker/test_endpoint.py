@@ -8,8 +8,17 @@ import time
 import pytest
 
 from perago.errors import OrchestratorUnavailableError, RuntimeConfigError
-from perago.worker.endpoint import METRICS_TYPE, Endpoint, parse_address, serving
-from perago.worker.standing import STUCK_SECONDS, ServiceState, Standing, hindrance, illness
+from perago.worker.health import (
+    METRICS_TYPE,
+    STUCK_SECONDS,
+    Endpoint,
+    ServiceState,
+    Standing,
+    hindrance,
+    illness,
+    parse_address,
+    serving,
+)
 
 FREE = "127.0.0.1:0"
 WELL = ServiceState(turned_at=100.0, executors_ready=2, orchestrator_heard=True)

@@ -12,8 +12,8 @@ from perago.model.attempt import Attempt, Delivery, Execution, TaskStatus
 from perago.model.outcome import AttemptOutcome, TaskReport
 from perago.worker import executor as module
 from perago.worker.executor import Executor
+from perago.worker.executor_handle import Whereabouts
 from perago.worker.messages import Assignment, Finished, LeaseRenewed, Quiet, Ready, Reporting
-from perago.worker.whereabouts import Whereabouts
 
 PATIENCE_SECONDS = 10.0
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from perago.worker.interruption import Interruption
+from perago.worker.signals import Interruption
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_pressing_on_does_not_cost_the_account_of_what_was_stopped():
 
 PRESSED_WHILE_PYTHON_ENDS = """
 import os, signal, sys
-from perago.worker.interruption import Interruption
+from perago.worker.signals import Interruption
 
 class AtTheVeryEnd:
     def __del__(self, press=os.kill, pid=os.getpid(), number=signal.SIGINT):

@@ -16,11 +16,10 @@ from openlineage.client.serde import Serde
 from perago.model.attempt import Attempt, Execution
 from perago.model.tables import Finding, TableReport
 from perago.settings import Settings
-from perago.worker.lineage import sending
-from perago.worker.lineage.attempts import LineageWatcher, Told, Transition, ended, learned
-from perago.worker.lineage.events import run_event
-from perago.worker.lineage.sending import Sender
-from perago.worker.lineage.wishes import dataset_namespace, lineage
+from perago.worker import lineage as sending
+from perago.worker.lineage import LineageWatcher, Sender, Told, Transition, ended, learned
+from perago.worker.lineage_events import run_event
+from perago.worker.observers import dataset_namespace, lineage
 
 ATTEMPT = Attempt("wf", "clean", 1, 0, "task-id", 0, "songs.clean", "songs")
 EXECUTION = Execution.begin(ATTEMPT)
@@ -274,7 +273,7 @@ def test_nobody_watches_where_nothing_is_set_up(tmp_path):
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("OPENLINEAGE_URL", "http://catalogue.example")
-    monkeypatch.setattr("perago.worker.lineage.wishes.find_spec", lambda _name: None)
+    monkeypatch.setattr("perago.worker.observers.find_spec", lambda _name: None)
     with lineage(_settings(tmp_path)) as watchers:
         assert watchers == []
     assert "perago-runtime[lineage]" in json.loads(capfd.readouterr().err)["fix"]
@@ -283,9 +282,9 @@ def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch, tmp_path, capfd
 def test_openlineage_is_not_imported_to_be_ready(tmp_path):
     script = """
         import sys
-        import perago.worker.pipeline_runner
+        import perago.worker.local_runner
         from perago.settings import Settings
-        from perago.worker.lineage.wishes import lineage
+        from perago.worker.observers import lineage
 
         with lineage(Settings(_env_file=None)):
             print([name for name in sys.modules if name.startswith("openlineage")])

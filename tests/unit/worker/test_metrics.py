@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricRea
 
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Attempt
-from perago.worker.telemetry.metrics import METRICS, MeasuringWatcher
+from perago.worker.metrics import METRICS, MeasuringWatcher
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 KINDS = {Sum: "counter", Histogram: "histogram", Gauge: "gauge"}

@@ -1,6 +1,6 @@
 """How much work a supervisor asks for."""
 
-from perago.worker.offers import MOST_AHEAD, Offers
+from perago.worker.orchestrator_link import MOST_AHEAD, Offers
 
 SLOTS = 4
 QUICK, SLOW = 0.01, 5.0

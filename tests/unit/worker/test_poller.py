@@ -11,9 +11,8 @@ import pytest
 from perago.errors import OrchestratorAccessError, OrchestratorUnavailableError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import ReportReceipt, TaskReport
-from perago.worker.desk import Delivered, GivenBack, Heard, RanDry, Spoken, StoppedAsking, Unheard
-from perago.worker.lease import Lost, Renewed
-from perago.worker.orders import (
+from perago.worker.heartbeats import Lost, Renewed
+from perago.worker.messages import (
     GiveBack,
     Hold,
     LetGo,
@@ -22,6 +21,15 @@ from perago.worker.orders import (
     SpeakFor,
     StopAsking,
     Withdraw,
+)
+from perago.worker.orchestrator_link import (
+    Delivered,
+    GivenBack,
+    Heard,
+    RanDry,
+    Spoken,
+    StoppedAsking,
+    Unheard,
 )
 from perago.worker.poller import Poller
 

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from perago.adapters.conductor.access import ConductorAccess
-from perago.adapters.conductor.adapter import ConductorOrchestrator
+from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.model.attempt import Attempt, Delivery
 from perago.wiring import system_clock
-from perago.worker.desk import GivenBack, LetGone, StoppedAsking
-from perago.worker.poller_process import PollerDesk
+from perago.worker.orchestrator_link import GivenBack, LetGone, StoppedAsking
+from perago.worker.poller_handle import PollerDesk
 
 NOBODY = ConductorAccess("http://127.0.0.1:9/api")
 PATIENCE_SECONDS = 60

@@ -3,7 +3,7 @@
 import pytest
 
 from perago.adapters.conductor.tasks import LOG_LIMIT
-from perago.worker.printed import last_printed
+from perago.worker.attempt_log import last_printed
 
 
 def test_little_is_sent_as_it_is(tmp_path):

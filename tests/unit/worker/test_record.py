@@ -8,8 +8,9 @@ import textwrap
 
 import pytest
 
-from perago.worker.containment import Output
-from perago.worker.record import Record, claim, release, spool_of
+from perago.worker.attempt_log import Record, claim, release
+from perago.worker.body_isolation import Output
+from perago.worker.messages import spool_of
 
 
 @pytest.fixture
@@ -21,8 +22,8 @@ def printing(tmp_path):
         script = f"""
             import os, sys
             from pathlib import Path
-            from perago.worker.containment import Output
-            from perago.worker.record import Record
+            from perago.worker.body_isolation import Output
+            from perago.worker.attempt_log import Record
             root, output = Path({str(tmp_path)!r}), Output()
             def record(name):
                 logs = root / "logs" / name

@@ -13,12 +13,12 @@ from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import TaskStatus
 from perago.settings import Settings
 from perago.testing import Bench
-from perago.worker.clearing import clear_leftovers
-from perago.worker.desk import InlineDesk
+from perago.worker.cleanup import clear_leftovers
+from perago.worker.events import NobodyWatching
 from perago.worker.messages import Employment, Ready, StepStarted
+from perago.worker.orchestrator_link import InlineDesk
 from perago.worker.slot import Slot
 from perago.worker.supervisor import Place, Served, Supervisor
-from perago.worker.watcher import NobodyWatching
 
 
 class Nothing(BaseModel):

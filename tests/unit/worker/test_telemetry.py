@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from perago.errors import RuntimeConfigError
 from perago.model.attempt import Attempt
-from perago.worker.telemetry.metrics import METRICS
-from perago.worker.telemetry.wishes import Wish, open_telemetry, wished_for
+from perago.worker.metrics import METRICS
+from perago.worker.observers import Wish, open_telemetry, wished_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -218,7 +218,7 @@ def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector)
     script = """
         import time
         from perago.model.attempt import Attempt
-        from perago.worker.telemetry.wishes import open_telemetry
+        from perago.worker.observers import open_telemetry
 
         telemetry = open_telemetry(None)
         attempt = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -328,7 +328,7 @@ def _python(script, **environment):
 def test_opentelemetry_is_not_even_imported_if_nobody_asks():
     script = """
         import sys
-        from perago.worker.endpoint import serving
+        from perago.worker.health import serving
 
         with serving(None):
             print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
@@ -340,7 +340,7 @@ def test_without_the_extra_a_worker_goes_on_and_says_why_nothing_is_sent():
     script = """
         import sys
         sys.modules["opentelemetry.sdk.metrics"] = None  # as if it weren't installed
-        from perago.worker.telemetry.wishes import open_telemetry
+        from perago.worker.observers import open_telemetry
 
         print(open_telemetry("127.0.0.1:9464"))
     """

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from perago.model.attempt import Attempt
-from perago.worker.telemetry.traces import SPAN_FIELDS, TracingWatcher
+from perago.worker.traces import SPAN_FIELDS, TracingWatcher
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 2, "songs.clean")

@@ -1,23 +1,193 @@
-"""The definitions that Conductor has registered."""
+"""Tasks and pipelines as Conductor's TaskDef and WorkflowDef JSON."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from perago.adapters.conductor.answers import below
-from perago.adapters.conductor.api import Api
-from perago.adapters.conductor.fields import document
-from perago.errors import OrchestratorRefusedError
+from pydantic import PydanticUserError
+from pydantic.json_schema import models_json_schema
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
+from perago.adapters.conductor.client import Api
+from perago.adapters.conductor.responses import below, document
+from perago.declare.wire_json import wire_fields
+from perago.errors import OrchestratorRefusedError, TaskDefinitionError
+from perago.model.run import ResultField
+from perago.model.workspace import WorkspaceRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.adapters.conductor.access import ConductorAccess
+    from pydantic import BaseModel
+
+    from perago.adapters.conductor.client import ConductorAccess
+    from perago.declare.pipeline import Pipeline, PipelineStep
+    from perago.declare.task import Task
+
+
+_NO_LEASE_SECONDS = 365 * 24 * 3600
+"""Conductor refuses a response time-out of 0, and takes an hour where there is none."""
+_WORKFLOW_WORKSPACE = "${workflow.input.workspace}"
+
+
+def task_definition(task: Task[..., Any, Any]) -> dict[str, object]:
+    """Conductor's TaskDef of a task. Raises TaskDefinitionError if a model has no JSON schema."""
+    retry, timeout, limits = task.controls.retry, task.controls.timeout, task.controls.limits
+    definition = {
+        "name": task.name,
+        "description": task.description,
+        "ownerEmail": task.owner_email,
+        "inputKeys": ["workspace", "params"] if task.workspace else ["params"],
+        "outputKeys": ["workspace", "result"] if task.workspace else ["result"],
+        "retryCount": retry.count,
+        "retryLogic": retry.logic,
+        "retryDelaySeconds": retry.delay_seconds,
+        "maxRetryDelaySeconds": retry.max_delay_seconds,
+        "backoffJitterMs": retry.jitter_ms,
+        "backoffScaleFactor": 1,
+        "timeoutPolicy": timeout.policy,
+        "timeoutSeconds": timeout.seconds,
+        "responseTimeoutSeconds": timeout.response_seconds or timeout.seconds or _NO_LEASE_SECONDS,
+        "pollTimeoutSeconds": timeout.poll_seconds,
+        "totalTimeoutSeconds": timeout.total_seconds,
+        "concurrentExecLimit": limits.concurrent_exec_limit,
+        "rateLimitFrequencyInSeconds": limits.rate_limit_frequency_in_seconds,
+        "rateLimitPerFrequency": limits.rate_limit_per_frequency,
+        "inputSchema": _schema(task, "input", "params", task.params_model),
+        "outputSchema": _schema(task, "output", "result", task.result_model),
+    }
+    return {name: value for name, value in definition.items() if value is not None}
+
+
+def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
+    """Conductor's WorkflowDef of a pipeline: its steps one after the other, nothing in parallel.
+
+    The workflow's input is ``{workspace, params: {reference: {field: value}}}``. Conductor fills in
+    ``params`` from the template only as a whole, so whoever starts it sends all of it or none.
+    """
+    workspace = _WORKFLOW_WORKSPACE
+    tasks = []
+    for step in pipeline.steps:
+        inputs: dict[str, object] = {"params": _params_expression(step)}
+        if step.task.workspace:
+            inputs["workspace"] = workspace
+            workspace = f"${{{step.reference}.output.workspace}}"
+        tasks.append(
+            {
+                "name": step.task.name,
+                "taskReferenceName": step.reference,
+                "type": "SIMPLE",
+                "inputParameters": inputs,
+            }
+        )
+    outputs: dict[str, object] = {
+        "results": {s.reference: f"${{{s.reference}.output.result}}" for s in pipeline.steps}
+    }
+    uses_workspace = workspace != _WORKFLOW_WORKSPACE
+    if uses_workspace:
+        outputs["workspace"] = workspace
+    return {
+        "name": pipeline.name,
+        "version": 1,
+        "schemaVersion": 2,
+        "ownerEmail": pipeline.steps[0].task.owner_email,
+        "inputParameters": ["workspace", "params"] if uses_workspace else ["params"],
+        "inputTemplate": {"params": {s.reference: _params_template(s) for s in pipeline.steps}},
+        "tasks": tasks,
+        "outputParameters": outputs,
+        "timeoutPolicy": "ALERT_ONLY",
+        "timeoutSeconds": 0,
+    }
+
+
+def _schema(
+    task: Task[..., Any, Any], side: str, key: str, model: type[BaseModel]
+) -> dict[str, object]:
+    """A SchemaDef for one side of the task, workspace included."""
+    mode: Literal["validation", "serialization"] = (
+        "validation" if side == "input" else "serialization"
+    )
+    models: dict[str, type[BaseModel]] = {"workspace": WorkspaceRef} if task.workspace else {}
+    models[key] = model
+    try:
+        schemas, definitions = models_json_schema([(m, mode) for m in models.values()])
+    except PydanticUserError as error:
+        raise TaskDefinitionError(
+            f"{task.location}: task {task.name!r}: {model.__name__} has no JSON schema: "
+            f"{error.message}",
+            fix=f"use types in {model.__name__} that JSON can carry",
+        ) from None
+    if side == "input" and task.strict_params:
+        definitions = {"$defs": {k: _closed(v) for k, v in definitions["$defs"].items()}}
+    return {
+        "name": f"{task.name}.{side}",
+        "version": 1,
+        "type": "JSON",
+        "data": {
+            "type": "object",
+            "properties": {name: schemas[m, mode] for name, m in models.items()},
+            "required": list(models),
+            "additionalProperties": False,
+            **definitions,
+        },
+    }
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a model without the fields it doesn't name."""
+    return schema | {"additionalProperties": False} if "properties" in schema else schema
+
+
+def _params_expression(step: PipelineStep) -> object:
+    # As one object where possible: a field the workflow's input leaves out then stays absent and
+    # gets the model's default, where an expression of its own would turn it into null.
+    own = f"workflow.input.params.{step.reference}"
+    if not _result_fields(step):
+        return f"${{{own}}}"
+    return {
+        name: _result_expression(value)
+        if isinstance(value := step.params.get(name), ResultField)
+        else f"${{{own}.{name}}}"
+        for name in _filled_fields(step)
+    }
+
+
+def _params_template(step: PipelineStep) -> dict[str, object]:
+    taken = _result_fields(step)
+    given = {name: value for name, value in step.params.items() if name not in taken}
+    if not taken:
+        return given
+    defaults = {
+        name: to_jsonable_python(field.default)
+        for name, field in wire_fields(step.task.params_model).items()
+        if name not in taken and field.default is not PydanticUndefined
+    }
+    return {**defaults, **given}
+
+
+def _filled_fields(step: PipelineStep) -> list[str]:
+    """All but those whose default is made afresh for every task: no expression stands for it."""
+    return [
+        name
+        for name, field in wire_fields(step.task.params_model).items()
+        if name in step.params or field.default_factory is None
+    ]
+
+
+def _result_fields(step: PipelineStep) -> set[str]:
+    return {name for name, value in step.params.items() if isinstance(value, ResultField)}
+
+
+def _result_expression(field: ResultField) -> str:
+    return f"${{{'.'.join((field.reference, 'output', 'result', *field.path))}}}"
+
+
+# --- The definitions that Conductor has registered ---
 
 
 class ConductorDefinitions:
-    """Implements :class:`~perago.ports.definitions.Definitions`."""
+    """Implements :class:`~perago.ports.orchestrator.Definitions`."""
 
     def __init__(self, access: ConductorAccess) -> None:
         self._api = Api(access)
@@ -35,7 +205,7 @@ class ConductorDefinitions:
 
     def workflow(self, name: str, version: int | None = None) -> Mapping[str, Any] | None:
         """The workflow's definition of that version, or its latest; None if there is none."""
-        return workflow_definition(self._api, name, version)
+        return fetch_workflow_definition(self._api, name, version)
 
     def push_task(self, definition: Mapping[str, Any]) -> None:
         """Register it, in place of the one of that name."""
@@ -55,7 +225,7 @@ class ConductorDefinitions:
             raise OrchestratorRefusedError(f"{doing}: Conductor refused: {'; '.join(refused)}")
 
 
-def workflow_definition(api: Api, name: str, version: int | None) -> Mapping[str, Any] | None:
+def fetch_workflow_definition(api: Api, name: str, version: int | None) -> Mapping[str, Any] | None:
     """A registered workflow, of that version or the latest; None if there is none."""
     chosen = {} if version is None else {"version": version}
     found = api.find(

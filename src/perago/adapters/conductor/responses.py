@@ -1,116 +1,198 @@
-"""A response as :mod:`http.client` reads one, but for its headers: only those few that we need.
+"""What is asked of Conductor and what its answers mean: pure translation into our own errors.
 
-The standard library parses them as those of an e-mail, which takes longer than all the rest.
+A status below 500 is a definite no. Anything else, or no answer at all, is told as unavailable:
+whoever changes something asks afterwards what became of it.
 """
 
 from __future__ import annotations
 
-from http.client import BadStatusLine, IncompleteRead, LineTooLong, RemoteDisconnected
-from typing import TYPE_CHECKING, BinaryIO
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from perago.errors import (
+    OrchestratorAccessError,
+    OrchestratorError,
+    OrchestratorRefusedError,
+    OrchestratorUnavailableError,
+)
 
 if TYPE_CHECKING:
-    import socket
-
-_LONGEST_LINE = 65_536
-_MOST_HEADERS = 100
-_NO_BODY = (204, 304)
-_FIRST_FINAL_STATUS = 200
-_FORGETFUL = b"HTTP/1.0"
+    from collections.abc import Mapping
 
 
-class Response:
-    """What :attr:`http.client.HTTPConnection.response_class` has to be, for GET, POST and PUT."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        debuglevel: int = 0,  # noqa: ARG002 - what every response class is given
-        method: str | None = None,  # noqa: ARG002
-        url: str | None = None,  # noqa: ARG002
-    ) -> None:
-        self._stream: BinaryIO = sock.makefile("rb")
-        self._headers: dict[bytes, str] = {}
-        self.status = 0
-        self.will_close = True
-
-    def begin(self) -> None:
-        """Read up to the body. Raises HTTPException or OSError."""
-        version = _FORGETFUL
-        while self.status < _FIRST_FINAL_STATUS:  # what comes before it is mere politeness
-            version, self.status = self._read_status()
-            self._headers = self._read_headers()
-        wish = self.header("connection").lower()
-        self.will_close = wish == "close" or (version == _FORGETFUL and wish != "keep-alive")
-
-    def header(self, name: str) -> str:
-        """Its value, "" if it isn't there; ``name`` in lower case."""
-        return self._headers.get(name.encode(), "")
-
-    def read(self) -> bytes:
-        """All of the body. Raises IncompleteRead if the server went away in it."""
-        if self.status in _NO_BODY:
-            body = b""
-        elif self.header("transfer-encoding").lower() == "chunked":
-            body = b"".join(iter(self._read_chunk, b""))
-        elif length := self.header("content-length"):
-            body = self._read_exactly(_number(length.encode(), 10))
-        else:
-            self.will_close = True
-            body = self._stream.read()
-        self.close()
-        return body
-
-    def isclosed(self) -> bool:
-        return self._stream.closed
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def _read_status(self) -> tuple[bytes, int]:
-        line = self._read_line()
-        if not line:
-            raise RemoteDisconnected("the server closed the connection without an answer")
-        version, _, rest = line.partition(b" ")
-        if not version.startswith(b"HTTP/1."):
-            raise BadStatusLine(line.decode("latin-1"))
-        return version, _number(rest[:3], 10)
-
-    def _read_headers(self) -> dict[bytes, str]:
-        headers: dict[bytes, str] = {}
-        while line := self._read_line().rstrip(b"\r\n"):
-            name, _, value = line.partition(b":")
-            headers[name.lower()] = value.strip().decode("latin-1")
-            if len(headers) > _MOST_HEADERS:
-                raise BadStatusLine(f"more than {_MOST_HEADERS} headers")
-        return headers
-
-    def _read_chunk(self) -> bytes:
-        size = _number(self._read_line().partition(b";")[0], 16)
-        if size == 0:
-            self._read_headers()  # the trailer, most often just an empty line
-            return b""
-        chunk = self._read_exactly(size)
-        self._read_line()
-        return chunk
-
-    def _read_exactly(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        if len(data) < size:
-            raise IncompleteRead(data, size - len(data))
-        return data
-
-    def _read_line(self) -> bytes:
-        line = self._stream.readline(_LONGEST_LINE + 1)
-        if len(line) > _LONGEST_LINE:
-            raise LineTooLong("header line")
-        return line
+_NOT_NOW = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_NO_SUCH_PATH = "No static resource"  # Conductor's 404 for what isn't in its API at all
+_MESSAGE_LIMIT = 400
+_SHOWN_VALUE = 80
 
 
-def _number(text: bytes, base: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request below the API's address; ``doing`` is what it is for, in an error's words.
+
+    ``absent`` is what Conductor's own "there is no such thing" is told as. One that is
+    ``repeatable`` does no harm if it arrives twice. An answer that isn't there ``within`` so many
+    seconds isn't waited for; without, as long as for any.
+    """
+
+    doing: str
+    path: str
+    method: str = "GET"
+    body: bytes | None = None
+    absent: type[OrchestratorError] = OrchestratorRefusedError
+    repeatable: bool = False
+    within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``date`` is the time that the server has, in HTTP's form; empty if it doesn't say."""
+
+    status: int
+    content_type: str
+    body: bytes
+    date: str = ""
+
+    @property
+    def is_not_now(self) -> bool:
+        """Whether asking again may help: no telling what became of the request."""
+        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in _NOT_NOW
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is something to look at: nothing in the API answers so."""
+        return self.content_type.startswith("text/html")
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether Conductor itself says that there is no such thing."""
+        if self.status != HTTPStatus.NOT_FOUND:
+            return False
+        message = _said(self.body).get("message")
+        return isinstance(message, str) and not message.startswith(_NO_SUCH_PATH)
+
+
+def below(*segments: str, **query: object) -> str:
+    """A path below the API's address, whatever characters its parts have."""
+    path = "/".join(quote(segment, safe="") for segment in segments)
+    return f"/{path}?{urlencode(query)}" if query else f"/{path}"
+
+
+def encoded(value: object) -> bytes:
+    """JSON as it is sent. Half a character, which no text has, becomes a question mark."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def decoded(answer: Answer, request: Request, address: str) -> Any:
+    """The JSON of an answer, None for an empty one.
+
+    Raises OrchestratorUnavailableError if it isn't JSON: part of it got lost.
+    """
+    if not answer.body:
+        return None
     try:
-        number = int(text, base)
+        return json.loads(answer.body)
     except ValueError:
-        number = -1
-    if number < 0:
-        raise BadStatusLine(text.decode("latin-1"))
-    return number
+        raise OrchestratorUnavailableError(
+            f"{request.doing}: Conductor at {address} answered with something that is no JSON: "
+            f"{_shown(answer)}"
+        ) from None
+
+
+def problem_with(answer: Answer, request: Request, address: str) -> OrchestratorError | None:
+    """The error that an answer stands for; None if the request was granted."""
+    status = answer.status
+    if answer.is_not_now:
+        return OrchestratorUnavailableError(
+            f"{request.doing}: Conductor at {address} answered {status}: {message_of(answer.body)}",
+            fix="see whether it is well, then try again",
+        )
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return OrchestratorAccessError(
+            f"{request.doing}: Conductor at {address} refuses us ({status}): "
+            f"{message_of(answer.body)}",
+            fix="check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET, and what that key may do",
+        )
+    if answer.is_absence:
+        return request.absent(f"{request.doing}: {message_of(answer.body)}")
+    granted = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+    if granted and not answer.is_page:
+        return None
+    if granted or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
+        return OrchestratorRefusedError(
+            f"{request.doing}: what answers at {address} isn't Conductor's API "
+            f"({status}, {_shown(answer)})",
+            fix="correct CONDUCTOR_SERVER_URL; it ends with /api",
+        )
+    return OrchestratorRefusedError(
+        f"{request.doing}: Conductor refused ({status}): {message_of(answer.body)}"
+    )
+
+
+def message_of(body: bytes) -> str:
+    """The server's own words, from the JSON it answers with or from whatever it sent instead."""
+    said = _said(body)
+    details = said.get("validationErrors")
+    parts = [said, *(details if isinstance(details, list) else ())]
+    words = [
+        str(part["message"]) for part in parts if isinstance(part, dict) and part.get("message")
+    ]
+    text = " ".join("; ".join(words).split()) or " ".join(body.decode(errors="replace").split())
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"
+
+
+def _said(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(answer: Answer) -> str:
+    start = answer.body[:_SHOWN_VALUE].decode(errors="replace")
+    return f"{answer.content_type or 'of no type'}: {start!r}"
+
+
+# --- Fields of what Conductor sends, by name and type: a missing one is told as what it is ---
+T = TypeVar("T")
+_SHOWN = 80
+
+
+def document(raw: object, what: str) -> Mapping[str, Any]:
+    """A JSON object. Raises OrchestratorError, as do all of these."""
+    if not isinstance(raw, dict):
+        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} where {what} belongs")
+    return raw
+
+
+def documents(raw: object, what: str) -> list[Mapping[str, Any]]:
+    """A list of JSON objects."""
+    if not isinstance(raw, list):
+        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} where a list belongs: {what}")
+    return [document(one, what) for one in raw]
+
+
+def required(raw: Mapping[str, Any], name: str, kind: type[T], what: str) -> T:
+    """The field, which has to be there."""
+    value = raw.get(name)
+    if not isinstance(value, kind):
+        raise OrchestratorError(
+            f"Conductor sent {what} whose {name} is {value!r:.{_SHOWN}}, not a {kind.__name__}"
+        )
+    return value
+
+
+def optional(raw: Mapping[str, Any], name: str, kind: type[T], what: str) -> T | None:
+    """The field; None if it isn't there, or null."""
+    return None if raw.get(name) is None else required(raw, name, kind, what)
+
+
+def seconds(raw: Mapping[str, Any], name: str, what: str) -> float | None:
+    """A time that Conductor gives in milliseconds, 0 for one that hasn't come."""
+    milliseconds = optional(raw, name, int, what)
+    return milliseconds / 1000 if milliseconds else None

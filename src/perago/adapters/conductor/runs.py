@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perago.adapters.conductor.answers import below
-from perago.adapters.conductor.fields import documents, optional, required, seconds
-from perago.adapters.conductor.search import correlation_of, search, status_in
-from perago.adapters.conductor.starting import WorkflowStarts
+from perago.adapters.conductor.active_workflows import correlation_of, search, status_in
+from perago.adapters.conductor.responses import below, documents, optional, required, seconds
+from perago.adapters.conductor.run_start import WorkflowStarts
 from perago.adapters.conductor.tasks import record_of
 from perago.adapters.conductor.workflows import run_of
 from perago.errors import (
@@ -22,7 +21,7 @@ from perago.model.run import RunStatus, assert_active
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from perago.adapters.conductor.search import Hit
+    from perago.adapters.conductor.active_workflows import Hit
     from perago.model.run import RunRecord
 
 _UNFINISHED = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILED, RunStatus.TIMED_OUT)
@@ -32,7 +31,7 @@ _WHOLE_ID = 36
 
 
 class ConductorRuns(WorkflowStarts):
-    """A :class:`~perago.ports.runs.SharedRuns`. A run is a workflow; its id is Conductor's.
+    """A :class:`~perago.ports.orchestrator.SharedRuns`. A run is a workflow; its id is Conductor's.
 
     What people and other programs started is shown too. ``runs``, ``find``, ``last_on`` and
     ``resumable`` go by Conductor's index, which may lag behind a moment.

@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.conductor.answers import encoded
-from perago.adapters.conductor.fields import document, optional, required, seconds
+from perago.adapters.conductor.responses import document, encoded, optional, required, seconds
 from perago.errors import OrchestratorError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import REASON_LIMIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.conductor.fields import document, documents, optional, required, seconds
+from perago.adapters.conductor.responses import document, documents, optional, required, seconds
 from perago.errors import DefinitionDiffersError, OrchestratorError, PeragoError, RunError
 from perago.model.run import ResultField, RunPlan, RunRecord, RunStatus, StepPlan
 

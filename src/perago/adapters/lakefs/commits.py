@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.foundation.transfer import in_parallel
-from perago.adapters.lakefs.answers import Request
-from perago.adapters.lakefs.api import PAGE
+from perago.adapters.lakefs.client import PAGE
 from perago.adapters.lakefs.fence import COMMIT_ID
+from perago.adapters.lakefs.responses import Request
+from perago.adapters.local_io.parallel import in_parallel
 from perago.model.commit import Commit, Difference, DifferenceKind, ObjectEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from perago.adapters.lakefs.api import Api
+    from perago.adapters.lakefs.client import Api
 
 _STAT_THREADS = 8
 _COMMITS_KNOWN = 1000

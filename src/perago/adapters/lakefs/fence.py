@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from perago.adapters.lakefs.answers import FENCE_REFUSAL
+from perago.adapters.lakefs.responses import FENCE_REFUSAL
 from perago.model.commit import ACTIONS_PREFIX, EXPECTED_HEAD_KEY
 
 if TYPE_CHECKING:

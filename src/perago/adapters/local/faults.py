@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError, StoreUnavailableError
-from perago.ports.failpoints import FAILPOINTS
+from perago.ports.environment import FAILPOINTS
 
 Action = Callable[[str], None]
 
 
 class InjectedFaults:
-    """Implements :class:`perago.ports.failpoints.Failpoints` from a table of actions."""
+    """Implements :class:`perago.ports.environment.Failpoints` from a table of actions."""
 
     def __init__(self, actions: dict[str, Action]) -> None:
         for name in actions:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.spark.configuration import as_properties, is_local, spark_defaults
-from perago.adapters.spark.failures import essence, hush
-from perago.adapters.spark.gateway import GatewayEnded, end, launch
-from perago.adapters.spark.partition_overwrite import adapt_writers
+from perago.adapters.spark.error_text import essence, hush
+from perago.adapters.spark.jvm import GatewayEnded, end, launch
+from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError, SparkFailedError
-from perago.machine.spark_home import spark_home
 from perago.model.outcome import Computation
+from perago.toolchain.spark_jars import spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from perago.adapters.spark.environment import Environment
+    from perago.adapters.spark.jvm import Environment
 
 REACH_SECONDS = 5.0
 _ENDING_SECONDS = 60.0
@@ -43,7 +43,7 @@ _OWN_CATALOGUE = "InMemoryCatalog"
 
 @dataclass(slots=True)
 class Driver:
-    """Implements :class:`perago.adapters.spark.computing.Spark`.
+    """Implements :class:`perago.adapters.spark.engine.Spark`.
 
     ``configure`` makes the settings out of the user's own ones in spark-defaults.conf;
     ``environment`` brings Java and jars when they are needed; ``log`` is where Spark's own log

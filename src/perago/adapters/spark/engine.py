@@ -3,26 +3,89 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from perago.adapters.spark.on_files import OnFiles
-from perago.adapters.spark.on_lakefs import OnLakeFS
+from perago.adapters.spark.lakefs_files import OnLakeFS
+from perago.adapters.spark.local_files import OnFiles
 from perago.adapters.spark.workspace import BodyWorkspace, OpenSparkWorkspace
 from perago.errors import RuntimeConfigError
-from perago.model.keys import key_prefix
+from perago.model.workspace import key_prefix
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from perago.adapters.spark.computing import Spark
-    from perago.adapters.spark.lending import Lender
+    from pyspark.sql import SparkSession
+
+    from perago.adapters.spark.configuration import LakeFSLogin
     from perago.adapters.spark.lineage import SparkLineage
-    from perago.adapters.spark.place import Place
-    from perago.adapters.spark.s3a import LakeFSLogin
+    from perago.adapters.spark.local_files import Lender
+    from perago.adapters.spark.workspace import Place
     from perago.model.attempt import Execution
+    from perago.model.outcome import Computation
     from perago.model.workspace import WorkspaceRef
     from perago.ports.engine import Computing, OpenStaging
     from perago.ports.store import Progress, Store
+
+
+# --- What an attempt needs of Spark, whichever way Spark is reached ---
+
+
+class Spark(Protocol):
+    """One for a process, started when first needed and kept between attempts."""
+
+    @property
+    def sees_local_files(self) -> bool:
+        """Whether all of it runs on this machine."""
+        ...
+
+    def load(self) -> None:
+        """Import PySpark. Raises RuntimeConfigError if it isn't installed."""
+        ...
+
+    def bring(self) -> None:
+        """Fetch what this machine lacks for it, once and for all.
+
+        Raises RuntimeConfigError, saying what is missing and can't be fetched.
+        """
+        ...
+
+    def start(self) -> None:
+        """Have it ready; returns at once if it is. Safe to call from any thread.
+
+        Raises RuntimeConfigError, saying what is missing or can't be reached.
+        """
+        ...
+
+    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+        """A session of its own for one attempt, with these settings for its files.
+
+        Called in the thread that runs the body. Raises as :meth:`start` does.
+        """
+        ...
+
+    def headway(self) -> Computation | None:
+        """How far its jobs are, from any thread; None if nothing is being computed."""
+        ...
+
+    def end_jobs(self) -> None:
+        """Cancel what is still being computed, and return when nothing is.
+
+        Raises SparkFailedError if it doesn't end.
+        """
+        ...
+
+    def afresh(self) -> SparkSession:
+        """A session as the attempt's was at first: without what its body has set or cached."""
+        ...
+
+    def end(self) -> None:
+        """End the attempt's session with all it has set, registered and cached. Never raises."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it for good. Never raises."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +93,7 @@ class SparkEngine:
     """Implements :class:`perago.ports.engine.Engine`.
 
     With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
-    :class:`~perago.adapters.spark.lending.Lender`. With ``lineage`` what Spark computes is told.
+    :class:`~perago.adapters.spark.local_files.Lender`. With ``lineage``, Spark sends events.
     """
 
     spark: Spark

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.spark.failures import essence
-from perago.model.lineage import lineage_of, workflow_lineage_of
+from perago.adapters.spark.error_text import essence
+from perago.model.attempt import lineage_of, workflow_lineage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

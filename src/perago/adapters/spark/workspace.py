@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from perago.adapters.spark.failures import essence
-from perago.adapters.spark.formats import checked_format, complete_reader, format_of
-from perago.adapters.spark.paths import is_match, readable, without_wildcards, writable
-from perago.declare.patterns import regex_of_glob
+from perago.adapters.spark.error_text import essence
+from perago.adapters.spark.files import (
+    checked_format,
+    complete_reader,
+    format_of,
+    is_match,
+    readable,
+    without_wildcards,
+    writable,
+)
+from perago.declare.guardrails import regex_of_glob
 from perago.errors import SparkFailedError
 from perago.model.outcome import Transfer
 
@@ -18,19 +25,61 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from perago.adapters.spark.computing import Spark
+    from perago.adapters.spark.engine import Spark
     from perago.adapters.spark.lineage import Listening
-    from perago.adapters.spark.place import Place
-    from perago.model.changes import ChangeSet
     from perago.model.tables import TableReport, TableRules, TableSource
+    from perago.model.workspace import ChangeSet
     from perago.ports.engine import Computing
+
+
+# --- Where Spark finds a workspace's files: the contract of the two places there are ---
+
+
+class Place(Protocol):
+    """One attempt's workspace. Paths are checked, relative to the prefix; "" is all of it."""
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """Settings by which Spark gets there."""
+        ...
+
+    def files(self, below: str = "") -> Iterator[str]:
+        """The files below a path: of the input commit, or of what was staged."""
+        ...
+
+    def input(self, path: str) -> str:
+        """A URI of the path at the input commit."""
+        ...
+
+    def output(self, path: str) -> str:
+        """A URI of the path where it can be written, and read back."""
+        ...
+
+    def scan(self) -> ChangeSet:
+        """What has become of the paths that were asked for as outputs; leftovers are removed.
+
+        Raises UnsupportedFileError for what can't be stored, if that is known by now.
+        """
+        ...
+
+    def look_at_staged(self, commit: str) -> None:
+        """From now on :meth:`files` and :meth:`reading` are of that staging commit.
+
+        Raises WorkspaceError if it has what may not be published.
+        """
+        ...
+
+    def reading(self, path: str) -> str:
+        """A URI of the path as a check is to see it: the input commit's, or as staged."""
+        ...
+
 
 _LOOK_SECONDS = 0.5
 _LAST_LOOK_SECONDS = 5.0  # a driver that doesn't answer any more must not hold us up
 
 
 class BodyWorkspace:
-    """Implements :class:`perago.declare.spark_workspace.SparkWorkspace`."""
+    """Implements :class:`perago.declare.workspace.SparkWorkspace`."""
 
     def __init__(self, session: SparkSession, place: Place, *, at_root: bool) -> None:
         self._session = session
@@ -104,7 +153,7 @@ class OpenSparkWorkspace:
     def check_tables(
         self, rules: Sequence[TableRules], sources: Mapping[str, TableSource]
     ) -> Sequence[TableReport]:
-        from perago.adapters.spark.checks import check_tables
+        from perago.adapters.spark.table_checks import check_tables
 
         try:
             return check_tables(rules, self._read, sources)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from perago.operations.workflow_check.context import Findings, Problem, Resolve, Survey
 from perago.operations.workflow_check.definition import Definition, read_definition
-from perago.operations.workflow_check.findings import Findings, Problem
-from perago.operations.workflow_check.survey import Resolve, Survey
-from perago.operations.workflow_check.taking import Effect
+from perago.operations.workflow_check.interpreter import walk
 from perago.operations.workflow_check.values import Given
-from perago.operations.workflow_check.walk import walk
+from perago.operations.workflow_check.workspace_rule import Effect
 
 if TYPE_CHECKING:
     from perago.declare.task import Task

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perago.errors import TaskDefinitionError
-from perago.model.field_errors import shown
+from perago.model.declaration import shown
 
 Json: TypeAlias = Mapping[str, Any]
 

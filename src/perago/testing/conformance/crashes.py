@@ -12,6 +12,7 @@ input commit or none, and no private branch or directory left.
 """
 
 # ruff: noqa: S101 - tests: names are statements
+
 from __future__ import annotations
 
 import signal
@@ -22,12 +23,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perago.errors import ExecutorLostError
-from perago.flow.recover import collect, leftovers
+from perago.flow.attempt_directory import collect, leftovers
 from perago.flow.report import failed
 from perago.model.attempt import STAGING_PREFIX, TaskStatus
 from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
-from perago.ports.failpoints import FAILPOINTS
+from perago.ports.environment import FAILPOINTS
 from perago.testing.bench import delivery_of
 from perago.testing.one_attempt import AFTER, BEFORE, matrix, run_one
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from perago.model.commit import Commit
     from perago.model.run import RunRecord
-    from perago.ports.failpoints import Failpoints
-    from perago.ports.runs import Runs
+    from perago.ports.environment import Failpoints
+    from perago.ports.orchestrator import Runs
     from perago.ports.store import Store
     from perago.settings import Settings
 

@@ -12,6 +12,7 @@ The suite plays the task's body. Where the body's argument isn't a ``Path``, lea
 """
 
 # ruff: noqa: S101 - tests: names are statements
+
 from __future__ import annotations
 
 import os
@@ -25,7 +26,7 @@ import pytest
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.errors import UnsafeKeyError, UnsupportedFileError
 from perago.model.workspace import WorkspaceRef
-from perago.testing.conformance.bench import Bench
+from perago.testing.conformance.store import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,5 @@
 """What must become of a task that is handed out more than once, or given back."""
+
 # ruff: noqa: S101 - tests assert
 
 from __future__ import annotations

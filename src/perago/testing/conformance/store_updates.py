@@ -5,6 +5,7 @@ Each goes beside :class:`perago.testing.conformance.store.StoreConformance`, or 
 """
 
 # ruff: noqa: S101 - tests
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from perago.errors import HeadMovedError, StoreRefusedError
 
 if TYPE_CHECKING:
     from perago.model.commit import Commit
-    from perago.testing.conformance.bench import Bench
+    from perago.testing.conformance.store import Bench
 
 
 class CanonicalTrees:

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from perago.adapters.spark.configuration import (
+    COMMITTER,
+    LakeFSLogin,
     Machine,
     as_properties,
     driver_configuration,
     is_local,
     spark_defaults,
+    uri_of,
 )
-from perago.adapters.spark.s3a import COMMITTER, LakeFSLogin, uri_of
 
 GIBIBYTE = 1024**3
 SCRATCH = Path("/work room/spark-1")

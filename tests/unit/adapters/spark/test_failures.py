@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.adapters.spark.failures import is_of_files
+from perago.adapters.spark.error_text import is_of_files
 
 READING = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001"
 NOT_FOUND = "[PATH_NOT_FOUND] Path does not exist: p. SQLSTATE: 42K03"

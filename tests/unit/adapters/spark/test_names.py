@@ -2,9 +2,17 @@
 
 import pytest
 
-from perago.adapters.spark.formats import checked_format, format_of
-from perago.adapters.spark.leftovers import assert_storable, is_leftover
-from perago.adapters.spark.paths import is_below, is_match, readable, without_wildcards, writable
+from perago.adapters.spark.files import (
+    assert_storable,
+    checked_format,
+    format_of,
+    is_below,
+    is_leftover,
+    is_match,
+    readable,
+    without_wildcards,
+    writable,
+)
 from perago.errors import SparkPathError, UnsupportedFileError
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from perago.adapters.spark.obedience import is_obedience_possible, may_be_given_up, obediently
+from perago.adapters.spark.jvm import is_obedience_possible, may_be_given_up, obediently
 
 
 def shell(command):

@@ -7,16 +7,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.store.lock import held
+from perago.adapters.embedded.store.schema import held
 from perago.adapters.embedded.store.trees import EMPTY, decode_range, decode_tree
-from perago.adapters.foundation.disk import write_failure
+from perago.adapters.local_io.file_copy import write_failure
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
     from perago.adapters.embedded.store.blobs import Blobs
-    from perago.adapters.foundation.database import Database
+    from perago.adapters.local_io.sqlite import Database
 
 _WAIT_FOR_UPLOADS_SECONDS = 30.0
 

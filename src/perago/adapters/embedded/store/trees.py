@@ -18,12 +18,17 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from perago.errors import CorruptObjectError
+
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from perago.adapters.local_io.sqlite import Database
+
 
 Entry = tuple[str, str, int]
 """An object: key, sha256 of its bytes, size."""
-
 Change = tuple[str, Entry | None]
 """What a key is to become; None is its removal. Lists of changes are sorted, each key once."""
 
@@ -251,3 +256,40 @@ def merge(base: Tree, ours: Tree, theirs: Tree, load: Callable[[str], bytes]) ->
         else:
             conflicts.append(key)
     return Merged(changes, conflicts)
+
+
+# --- Trees and their ranges as rows of the database, checked against their ids when read ---
+
+
+class TreeRows:
+    """Reads in the calling thread's transaction, if there is one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def tree(self, tree: str) -> Tree:
+        """Raises :class:`CorruptObjectError` if the tree is missing or damaged."""
+        return decode_tree(self.built(tree).body)
+
+    def built(self, tree: str) -> BuiltTree:
+        """A tree that is here already. Raises as :meth:`tree` does."""
+        body = self._body("SELECT CAST(body AS BLOB) FROM trees WHERE id = ?", "tree", tree)
+        return BuiltTree(tree, body, {})
+
+    def load(self, range_id: str) -> bytes:
+        """Raises :class:`CorruptObjectError` if the range is missing or damaged."""
+        return self._body("SELECT CAST(body AS BLOB) FROM ranges WHERE id = ?", "range", range_id)
+
+    def keep(self, connection: sqlite3.Connection, built: BuiltTree) -> None:
+        """Write what isn't there yet of a tree, in the caller's transaction."""
+        connection.executemany("INSERT OR IGNORE INTO ranges VALUES (?, ?)", built.ranges.items())
+        connection.execute("INSERT OR IGNORE INTO trees VALUES (?, ?)", (built.id, built.body))
+
+    def _body(self, sql: str, kind: str, name: str) -> bytes:
+        rows = self._database.query(sql, name)
+        if rows and content_id(rows[0][0]) == name:
+            return bytes(rows[0][0])
+        raise CorruptObjectError(
+            f"{kind} {name} of the store is {'damaged' if rows else 'missing'}",
+            fix="run `perago verify` to see all the damage, then restore the store from a backup",
+        )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perago.adapters.embedded.store.refs import COMMIT_COLUMNS, commit_id
 from perago.adapters.embedded.store.trees import content_id, decode_range, decode_tree
-from perago.adapters.foundation.copying import hash_of
-from perago.adapters.foundation.transfer import Tally
+from perago.adapters.local_io.file_copy import hash_of
+from perago.adapters.local_io.parallel import Tally
 from perago.errors import StoreFormatError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.embedded.store.blobs import Blobs
     from perago.adapters.embedded.store.trees import Range
-    from perago.adapters.foundation.database import Database
+    from perago.adapters.local_io.sqlite import Database
     from perago.ports.store import Progress
 
 

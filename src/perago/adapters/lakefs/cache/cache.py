@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.adapters.lakefs.cache.copier import Copier
-from perago.adapters.lakefs.cache.delivery import Find, deliver_all
-from perago.adapters.lakefs.cache.filling import Filling
 from perago.adapters.lakefs.cache.index import Index
-from perago.adapters.lakefs.cache.packs import bytes_of, remove, remove_abandoned
+from perago.adapters.lakefs.cache.packs import Filling, bytes_of, remove, remove_abandoned
+from perago.adapters.lakefs.cache.reader import Find, deliver_all
 from perago.errors import PeragoError, StoreFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from perago.adapters.foundation.transfer import Tally
     from perago.adapters.lakefs.cache.index import Place
-    from perago.model.changes import Download, FetchedFile
+    from perago.adapters.local_io.parallel import Tally
+    from perago.model.workspace import Download, FetchedFile
+
+
+# --- Copies that nobody waits for: a large file takes as long to copy as to fetch ---
+_WAITING = 32
+"""Each holds an open file, and a process may have only so many."""
+
+
+class Copier:
+    """One thread that works off what it is given, in order; made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._room = threading.BoundedSemaphore(_WAITING)
+
+    def do(self, copy: Callable[[], None]) -> None:
+        """Soon, or right here if too many are waiting. ``copy`` never raises."""
+        if not self._room.acquire(blocking=False):
+            copy()
+            return
+        with self._guard:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="perago-cache")
+            self._pool.submit(self._make_room_after, copy)
+
+    def settle(self) -> None:
+        """Return when everything it was given is done."""
+        with self._guard:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _make_room_after(self, copy: Callable[[], None]) -> None:
+        try:
+            copy()
+        finally:
+            self._room.release()
 
 
 @dataclass(frozen=True, slots=True)

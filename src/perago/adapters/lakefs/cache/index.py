@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.adapters.foundation.database import Contents, Database, Trouble, trouble_of
+from perago.adapters.local_io.sqlite import Contents, Database, Trouble, trouble_of
 from perago.errors import StoreError, StoreFormatError, StoreUnavailableError
 
 if TYPE_CHECKING:

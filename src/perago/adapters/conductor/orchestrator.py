@@ -1,0 +1,207 @@
+"""The orchestrator on a real Conductor: what a worker asks of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from perago.adapters.conductor.active_workflows import BranchWatch, innermost
+from perago.adapters.conductor.client import Api
+from perago.adapters.conductor.responses import below, document, documents
+from perago.adapters.conductor.tasks import (
+    accepted_ref_of,
+    delivery_of,
+    is_in_progress,
+    is_what_was_reported,
+    report_of,
+    snapshot_of,
+    status_of,
+    update_of,
+)
+from perago.errors import (
+    OrchestratorError,
+    OrchestratorUnavailableError,
+    UnknownAttemptError,
+)
+from perago.model.attempt import TaskStatus
+from perago.model.outcome import ReportReceipt, assert_reportable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from perago.adapters.conductor.client import ConductorAccess
+    from perago.model.attempt import Attempt, AttemptSnapshot, Delivery
+    from perago.model.outcome import TaskReport
+
+
+HEARTBEAT_ANSWER_SECONDS: Final = 5.0
+"""For each of a heartbeat's two requests: who is about to report waits for one under way."""
+_ALL_TASKS: Final = 100_000
+_TASK_ID = re.compile(r"[\w.:-]{1,255}")
+
+
+class ConductorOrchestrator:
+    """An :class:`~perago.ports.orchestrator.Orchestrator`, for any number of threads.
+
+    Conductor answers 200 to a report or a lease extension that it ignores, so each is read back.
+    It extends a lease by writing the whole task back as it just read it: a heartbeat that is under
+    way while the same task's report arrives can undo the report. End the heartbeats before.
+    Any method may raise OrchestratorUnavailableError or OrchestratorRefusedError.
+    """
+
+    def __init__(self, access: ConductorAccess) -> None:
+        self._access = access
+        self._api = Api(access)
+        self._branches = BranchWatch(self._api)
+        self._turn = itertools.count()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[ConductorAccess]]:
+        """To another process it goes without its connections, which are this one's."""
+        return type(self), (self._access,)
+
+    def close(self) -> None:
+        """Let go of the server; using this again connects again."""
+        self._api.close()
+
+    def poll(self, task_names: Sequence[str], *, worker_id: str, limit: int = 1) -> list[Delivery]:
+        """Take up to ``limit`` scheduled tasks, each time beginning with another of the names.
+
+        What was handed out before a poll went wrong is returned: it is ours already.
+        """
+        deliveries: list[Delivery] = []
+        first = next(self._turn) % len(task_names) if task_names else 0
+        for name in (*task_names[first:], *task_names[:first]):
+            if len(deliveries) >= limit:
+                break
+            try:
+                deliveries += self._poll(name, worker_id, limit - len(deliveries))
+            except OrchestratorError:
+                if not deliveries:
+                    raise
+                break
+        return deliveries
+
+    def _poll(self, task_name: str, worker_id: str, count: int) -> list[Delivery]:
+        path = below(
+            "tasks", "poll", "batch", task_name, workerid=worker_id, count=count, timeout=0
+        )
+        # Not repeatable: what the first one took would be handed to nobody.
+        found = self._api.read(path, doing=f"polling for {task_name}", repeatable=False)
+        return [delivery_of(raw, worker_id) for raw in documents(found, "tasks")]
+
+    def reload(self, attempt: Attempt) -> AttemptSnapshot:
+        """What this attempt is now. Raises UnknownAttemptError."""
+        return self._snapshot(attempt)
+
+    def _snapshot(self, attempt: Attempt, *, within: float | None = None) -> AttemptSnapshot:
+        # Tasks are listed in the order of their seq, which counts from 1: this asks for the attempt
+        # itself and whatever was scheduled after it, most often nothing.
+        for start in (max(attempt.seq - 1, 0), 0):
+            tasks = self._workflow_tasks(attempt.workflow_instance_id, start, within)
+            mine = next((raw for raw in tasks if raw.get("taskId") == attempt.task_id), None)
+            if mine is not None:
+                return snapshot_of(mine, tasks)
+        raise _unknown(attempt.task_id)
+
+    def _workflow_tasks(
+        self, workflow_id: str, start: int, within: float | None
+    ) -> list[Mapping[str, Any]]:
+        found = self._api.find(
+            below("workflow", workflow_id, "tasks", start=start, count=_ALL_TASKS),
+            doing=f"reading the tasks of workflow {workflow_id}",
+            within=within,
+        )
+        if found is None:
+            return []
+        page = document(found, "a list of tasks")
+        return documents(page.get("results"), "tasks")
+
+    def accepted_ref(self, task_id: str) -> str | None:
+        """The workspace ref a task was accepted with; None without one, or without the task."""
+        raw = self._find_task(task_id)
+        return None if raw is None else accepted_ref_of(raw)
+
+    def heartbeat(self, delivery: Delivery) -> bool:
+        """Extend the lease; False if the attempt isn't in progress, or was delivered again."""
+        update = update_of(delivery, status=TaskStatus.IN_PROGRESS.value, extendLease=True)
+        self._update(delivery, update, "extending the lease of", within=HEARTBEAT_ANSWER_SECONDS)
+        return self._is_held(delivery, within=HEARTBEAT_ANSWER_SECONDS)
+
+    def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
+        """Hand in the attempt's end and read back what became of it.
+
+        Repeating the very report that was accepted is accepted again. Raises
+        OrchestratorUnavailableError if Conductor took it and the attempt is still in progress.
+        """
+        assert_reportable(report)
+        self._update(delivery, report_of(delivery, report), "reporting")
+        task_id = delivery.attempt.task_id
+        raw = self._task(task_id)
+        if is_in_progress(raw, delivery):
+            raise OrchestratorUnavailableError(
+                f"reporting task {task_id}: Conductor took the report, and the task is still in "
+                "progress",
+                fix="report again; and see that no heartbeat is sent while a report is",
+            )
+        accepted = is_what_was_reported(raw, report, delivery.worker_id)
+        return ReportReceipt(accepted=accepted, status=status_of(raw))
+
+    def give_back(self, delivery: Delivery) -> bool:
+        """Put the attempt back into its queue, as long as it is this delivery's."""
+        if not self._is_held(delivery):
+            return False
+        update = update_of(delivery, status=TaskStatus.IN_PROGRESS.value)
+        self._update(delivery, update, "giving back")
+        return True
+
+    def writers(
+        self, repository: str, branch: str, *, asking: str | None = None, seconds_old: float = 0.0
+    ) -> list[str]:
+        """The active workflows on this branch. One that waits for its sub-workflow isn't one."""
+        found = self._branches.writers(repository, branch, asking=asking, seconds_old=seconds_old)
+        return [hit.id for hit in innermost(found)]
+
+    def _is_held(self, delivery: Delivery, *, within: float | None = None) -> bool:
+        now = self._snapshot(delivery.attempt, within=within)
+        return (
+            now.status is TaskStatus.IN_PROGRESS
+            and now.poll_count == delivery.poll_count
+            and now.is_latest
+        )
+
+    def _update(
+        self,
+        delivery: Delivery,
+        update: dict[str, object],
+        doing: str,
+        *,
+        within: float | None = None,
+    ) -> None:
+        self._api.send(
+            "POST",
+            below("tasks"),
+            update,
+            doing=f"{doing} task {delivery.attempt.task_id}",
+            absent=UnknownAttemptError,
+            within=within,
+        )
+
+    def _task(self, task_id: str) -> Mapping[str, Any]:
+        raw = self._find_task(task_id)
+        if raw is None:
+            raise _unknown(task_id)
+        return raw
+
+    def _find_task(self, task_id: str) -> Mapping[str, Any] | None:
+        if not _TASK_ID.fullmatch(task_id):  # somebody else's, from a commit that isn't ours
+            return None
+        found = self._api.find(below("tasks", task_id), doing=f"reading task {task_id}")
+        return None if found is None else document(found, "a task")
+
+
+def _unknown(task_id: str) -> UnknownAttemptError:
+    return UnknownAttemptError(
+        f"Conductor has no task {task_id!r}",
+        fix="check that the worker uses the server that delivered the task",
+    )

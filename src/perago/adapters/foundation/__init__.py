@@ -1,1 +1,0 @@
-"""What adapters stand on: files, SQLite and parallel transfers on this machine."""

@@ -1,0 +1,141 @@
+"""A Spark Connect server: the driver, its jars and its way to lakeFS are over there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from perago.adapters.spark.driver import REACH_SECONDS
+from perago.adapters.spark.error_text import essence, hush
+from perago.adapters.spark.lakefs_files import adapt_writers
+from perago.errors import RuntimeConfigError
+from perago.model.outcome import Computation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+
+_PORT = 15002
+_FIX = "start the Spark Connect server, correct the address, or unset SPARK_REMOTE"
+
+
+@dataclass(slots=True)
+class Remote:
+    """Implements :class:`perago.adapters.spark.engine.Spark`. ``url`` may hold a token."""
+
+    url: str = field(repr=False)
+    _sessions: list[Any] = field(default_factory=list, init=False)
+    _name: str = field(default="", init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _headway: Computation | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """Where it is, without what may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"
+
+    @property
+    def sees_local_files(self) -> bool:
+        return False
+
+    def start(self) -> None:
+        """Nothing is kept between attempts: the server has it all ready.
+
+        Left to itself, PySpark would try for ten minutes to reach one that isn't there.
+        """
+        parts = urlsplit(self.url)
+        try:
+            place = (parts.hostname or "", parts.port or _PORT)
+            socket.create_connection(place, REACH_SECONDS).close()
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE={self.address} can't be reached: {error}", fix=_FIX
+            ) from error
+        self.load()
+
+    def bring(self) -> None:
+        self.load()
+
+    def load(self) -> None:
+        try:
+            import pyspark.sql.connect.session  # noqa: F401 - whether it is there
+        except ImportError as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE is set, and Spark Connect isn't installed: {error}",
+                fix="pip install 'perago-runtime[connect]', or unset SPARK_REMOTE",
+            ) from error
+
+    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+        del hadoop  # is the server's own business
+        self.start()
+        from pyspark.sql.connect.readwriter import DataFrameWriter
+
+        hush()
+        adapt_writers(DataFrameWriter)
+        self._name = name
+        return self.afresh()
+
+    def afresh(self) -> SparkSession:
+        """What is cached over there is everybody's; a check reads where nobody has read before."""
+        from pyspark.sql import SparkSession
+
+        try:
+            session: Any = SparkSession.builder.remote(self.url).appName(self._name).create()
+            session.version  # noqa: B018 - asks the server
+        except Exception as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE={self.address} can't be used: {essence(error) or error}",
+                fix=_FIX,
+            ) from error
+        session.registerProgressHandler(self._progressed)
+        session.addTag(self._name)
+        self._sessions.append(session)
+        return session  # type: ignore[no-any-return]
+
+    def _progressed(
+        self, stages: Any, inflight_tasks: int, operation_id: str | None, *, done: bool
+    ) -> None:
+        del inflight_tasks, operation_id
+        if done or not stages:
+            self._headway = None
+            return
+        total = sum(stage.num_tasks for stage in stages)
+        self._headway = Computation(
+            f"Spark at {self.address}", sum(stage.num_completed_tasks for stage in stages), total
+        )
+
+    def headway(self) -> Computation | None:
+        return self._headway
+
+    def end_jobs(self) -> None:
+        for session in self._sessions:
+            with suppress(Exception):
+                session.interruptAll()
+
+    def end(self) -> None:
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            with suppress(Exception):
+                session.interruptAll()
+                session.stop()
+            _let_go(session)
+
+    def stop(self) -> None:
+        self.end()
+
+
+def _let_go(session: Any) -> None:
+    """Keep a session that was stopped from closing its channel once more when it is forgotten.
+
+    PySpark would wait there for threads that all sessions share, at any moment the garbage
+    collector picks. If that is while another session hands them something, both wait for ever.
+    """
+    with suppress(Exception):
+        session.client.close = lambda: None

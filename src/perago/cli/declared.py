@@ -1,0 +1,275 @@
+"""Which modules and pipelines a command is about, and what is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perago.cli.options import common, common_with
+from perago.cli.output import tell
+from perago.errors import RuntimeConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from perago.cli.options import Speaker
+    from perago.declare.pipeline import Pipeline
+    from perago.declare.task import Task
+    from perago.operations.registration import Registration
+    from perago.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The tasks and pipelines of one target."""
+
+    target: str
+    tasks: tuple[Task[..., Any, Any], ...]
+    pipelines: tuple[Pipeline, ...]
+
+
+def load_declared(target: str) -> Declared:
+    """What ``module``, ``path/to/module.py`` or ``module:pipeline`` declares.
+
+    Raises TaskDefinitionError, also for a pipeline that no worker process could run.
+    """
+    from perago.declare.loading import load_module, load_pipeline, pipelines_of, tasks_of
+    from perago.errors import TaskDefinitionError
+
+    if ":" in target:
+        pipeline = load_pipeline(target)
+        return Declared(target, tuple(pipeline.tasks), (pipeline,))
+    module = load_module(target)
+    tasks = tasks_of(module)
+    if not tasks:
+        raise TaskDefinitionError(
+            f"module {target!r} declares no task",
+            fix="declare one with @task(…), or name the module that does",
+        )
+    pipelines = tuple(load_pipeline(f"{target}:{name}") for name in pipelines_of(module))
+    return Declared(target, tuple(tasks), pipelines)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """TaskDefs and WorkflowDefs of some targets, each once, and what is doubtful about them."""
+
+    tasks: tuple[dict[str, object], ...]
+    workflows: tuple[dict[str, object], ...]
+    warnings: tuple[str, ...]
+
+
+def definitions_of(*declared: Declared) -> Generated:
+    """What Conductor is to know of these. Raises TaskDefinitionError for what has no JSON schema.
+
+    A lease that is too short for the task's publish budget is a warning.
+    """
+    from perago.model.controls import budget_warnings
+    from perago.wiring import task_definition, workflow_definition
+
+    tasks = {task.name: task for one in declared for task in one.tasks}
+    pipelines = {pipeline.name: pipeline for one in declared for pipeline in one.pipelines}
+    writing = [t for t in tasks.values() if t.workspace and not t.workspace.read_only]
+    return Generated(
+        tuple(task_definition(task) for task in tasks.values()),
+        tuple(workflow_definition(pipeline) for pipeline in pipelines.values()),
+        tuple(
+            f"{task.location}: task {task.name!r}: {warning}"
+            for task in writing
+            for warning in budget_warnings(task.controls)
+        ),
+    )
+
+
+def resolve_targets(given: tuple[str, ...]) -> tuple[str, ...]:
+    """What was given, else ``modules`` of ``[tool.perago]`` in the pyproject.toml here.
+
+    Raises RuntimeConfigError if neither says anything.
+    """
+    if named := given or listed_modules():
+        return named
+    raise RuntimeConfigError(
+        "no module was named, and pyproject.toml here has no list of them",
+        fix='name one, or write [tool.perago] modules = ["package.tasks"] in pyproject.toml',
+    )
+
+
+def listed_modules() -> tuple[str, ...]:
+    """The modules that the pyproject.toml here lists; none if it doesn't."""
+    project = Path("pyproject.toml")
+    try:
+        settings = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
+    except tomllib.TOMLDecodeError as error:
+        raise RuntimeConfigError(f"{project}: {error}", fix="correct that line") from None
+    modules = settings.get("tool", {}).get("perago", {}).get("modules")
+    if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+        return ()
+    return tuple(modules)
+
+
+# --- ``perago extract``: tasks and pipelines as the JSON a Conductor server takes ---
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write NAME.task.json and NAME.workflow.json files here, instead of printing.",
+)
+@common
+def extract_command(
+    *, targets: tuple[str, ...], out: Path | None, speaker: Speaker, settings: Settings
+) -> None:
+    """Print, or write, Conductor's TaskDef and WorkflowDef JSON.
+
+    Targets are as for 'perago check'. A lease that is too short for its task's publish budget is
+    warned of on standard error.
+
+    \b
+    JSON, and what is printed without --out: {"tasks": [TaskDef], "workflows": [WorkflowDef]}
+    JSON with --out: the same, and "files": [path]
+    """
+    from rich.text import Text
+
+    from perago.cli.declared import definitions_of, load_declared, resolve_targets
+
+    del settings
+    found = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
+    for warning in found.warnings:
+        tell(f"warning: {warning}")
+    document: dict[str, Any] = {"tasks": list(found.tasks), "workflows": list(found.workflows)}
+    if out is None:
+        speaker.say(document, lambda: Text(_pretty(document)))
+        return
+    files = {f"{task['name']}.task.json": task for task in found.tasks}
+    files |= {f"{workflow['name']}.workflow.json": workflow for workflow in found.workflows}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        _write(out / name, f"{_pretty(content)}\n")
+    written = [str(out / name) for name in files]
+    speaker.say(document | {"files": written}, lambda: Text("\n".join(written)))
+
+
+def _pretty(document: object) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: whoever reads it meanwhile sees the old file or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+# --- ``perago register``: have Conductor know tasks and pipelines as the code declares them ---
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
+@click.option("--dry-run", is_flag=True, help="Only compare; exit code 1 if anything differs.")
+@common_with(on=True, least="conductor")
+def register_command(
+    *, targets: tuple[str, ...], dry_run: bool, speaker: Speaker, settings: Settings
+) -> int:
+    """Compare TaskDefs and WorkflowDefs with what Conductor has, and push what differs.
+
+    Targets are as for 'perago check'. What Conductor fills in by itself is no difference; a field
+    that somebody set there is one, and is overwritten. Workflows that run already go on as they
+    began. A lease that is too short for its task's publish budget is warned of.
+
+    \b
+    JSON: {"ok": bool, "dry_run": bool, "definitions": [{kind: "task" | "workflow", name,
+      state: "missing" | "same" | "differs", differences: [{field, declared, registered}],
+      pushed: bool}], "warnings": [text]}: "ok" if all are registered now as they are declared
+    """
+    from perago.cli.declared import definitions_of, load_declared, resolve_targets
+    from perago.cli.options import for_this_command
+    from perago.operations.registration import Standing, compare, register
+    from perago.wiring import open_definitions
+
+    ours = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
+    server = for_this_command(open_definitions(settings))
+    found = (compare if dry_run else register)(server, ours.tasks, ours.workflows)
+    ok = all(one.pushed or one.standing is Standing.SAME for one in found)
+    document = {
+        "ok": ok,
+        "dry_run": dry_run,
+        "definitions": [_document(one) for one in found],
+        "warnings": list(ours.warnings),
+    }
+    if not speaker.as_json:
+        for warning in ours.warnings:
+            tell(f"warning: {warning}")
+    speaker.say(document, lambda: _layout(found, dry_run=dry_run))
+    return 0 if ok else 1
+
+
+def see_to_definitions(settings: Settings, pipeline: Pipeline, *, push: bool) -> None:
+    """Have Conductor know a pipeline and its tasks as they are declared.
+
+    Without ``push`` it has to know them already: raises DefinitionDiffersError, naming the command
+    that tells it.
+    """
+    from perago.cli.declared import Declared, definitions_of
+    from perago.cli.options import for_this_command
+    from perago.errors import DefinitionDiffersError
+    from perago.operations.registration import differences, register
+    from perago.wiring import open_definitions
+
+    ours = definitions_of(Declared(pipeline.target, tuple(pipeline.tasks), (pipeline,)))
+    server = for_this_command(open_definitions(settings))
+    if push:
+        register(server, ours.tasks, ours.workflows)
+    elif problems := differences(server, ours.tasks, ours.workflows):
+        raise DefinitionDiffersError(
+            "; ".join(problem.message for problem in problems),
+            fix=f"`perago register {pipeline.target}`, or start it with --register",
+        )
+
+
+def _document(one: Registration) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "state": one.standing.value,
+        "differences": [
+            {"field": d.field, "declared": d.ours, "registered": d.theirs} for d in one.differences
+        ],
+        "pushed": one.pushed,
+    }
+
+
+def _layout(found: list[Registration], *, dry_run: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from perago.cli.output import count, table
+    from perago.operations.registration import Standing
+
+    rows = []
+    for one in found:
+        same = one.standing is Standing.SAME
+        state = Text(one.standing, style="green" if same else "yellow")
+        state.append("".join(f"\n{difference}" for difference in one.differences), style="dim")
+        done = "registered" if one.pushed else "" if same else "not registered"
+        rows.append((one.name, one.kind, done, state))
+    differing = sum(one.standing is not Standing.SAME for one in found)
+    did = "to register" if dry_run else "registered"
+    return Group(
+        table(("name", "kind", "done", "it was"), rows, whole=3),
+        Text(f"{count(len(found), 'definition')}, {differing} {did}"),
+    )

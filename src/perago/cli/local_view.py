@@ -1,0 +1,280 @@
+"""A run as it happens: a live table on a terminal, one JSON line per step anywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from perago.cli.options import console
+from perago.cli.output import STARTING, clear_line, is_terminal, status, style_of, tell
+from perago.model.outcome import Transfer
+from perago.worker.events import NobodyWatching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import Console
+
+    from perago.model.attempt import Attempt
+    from perago.model.outcome import Headway
+    from perago.model.run import RunRecord
+    from perago.worker.events import Watcher
+
+
+_STEP_WORDS = {
+    "validate": "checking the input",
+    "directory": "making a private directory",
+    "fetch": "opening the workspace",  # fetching it, or starting Spark
+    "pre": "checking the input",
+    "body": "running",
+    "post": "looking for changes",
+    "checks": "checking the data",
+    "fence1": "asking whether it still counts",
+    "stage.branch": "staging",
+    "stage.upload": "uploading changes",
+    "stage.commit": "committing",
+    "fence2": "asking whether it still counts",
+    "publish": "publishing",
+    "report": "reporting",
+}
+
+
+@contextmanager
+def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator[Watcher]:
+    """A live table if standard error is a terminal; otherwise JSON lines, or what is given."""
+    if not is_terminal(sys.stderr):
+        yield elsewhere or JsonLines()
+        return
+    above = console(stderr=True)
+    display = LiveTable([step.reference for step in record.plan.steps], above)
+    display.show_past(record)
+    with Live(display, console=above, refresh_per_second=8, transient=True):
+        yield display
+
+
+@contextmanager
+def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
+    """A progress bar for one bulk transfer; silent where standard error is no terminal."""
+    if not is_terminal(sys.stderr):
+        yield lambda _transfer: None
+        return
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[objects]} objects"),
+        console=console(stderr=True),
+        transient=True,
+    )
+    clear_line()
+    with bar:
+        task = bar.add_task(what, total=None, objects=0)
+
+        def show(transfer: Transfer) -> None:
+            bar.update(
+                task,
+                completed=transfer.bytes,
+                total=transfer.total_bytes,
+                objects=f"{transfer.objects:,}/{transfer.total_objects:,}",
+            )
+
+        yield show
+
+
+class Warnings:
+    """Each warning once for a whole run: what is said every time isn't heard.
+
+    An attempt's process says it once for itself, and the next process again.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[object] = set()
+
+    def are_new_in(self, fields: Mapping[str, object]) -> bool:
+        warning = fields.get("warning")
+        is_new = warning is not None and warning not in self._said
+        self._said.add(warning)
+        return is_new
+
+
+class JsonLines(NobodyWatching):
+    """Each step's event, as it stands in the journal, on standard error; each warning once."""
+
+    def __init__(self) -> None:
+        self._warnings = Warnings()
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        del attempt
+        if "warning" not in fields or self._warnings.are_new_in(fields):
+            tell(json.dumps(fields, ensure_ascii=False, default=str))
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        fields = {
+            "step": "attempt.ended",
+            "run": attempt.workflow_instance_id,
+            "reference": attempt.reference_task_name,
+            "task_id": attempt.task_id,
+            "retry": attempt.retry_count,
+            "status": status,
+            "reason": reason,
+        }
+        self.step_ended(attempt, fields)
+
+
+class PlainLines(NobodyWatching):
+    """A line of prose per attempt and step, for people who read it in a file."""
+
+    def __init__(self) -> None:
+        self._warnings = Warnings()
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
+        tell(f"{attempt.reference_task_name}{retry}")
+
+    def step_started(self, attempt: Attempt, step: str) -> None:
+        del attempt
+        tell(f"    {_STEP_WORDS.get(step, step)}")
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        if self._warnings.are_new_in(fields):
+            tell(_warning(attempt, fields))
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        del attempt
+        tell(f"    {status}" + (f": {reason}" if reason else ""))
+
+    def waiting(self, seconds: float) -> None:
+        del seconds  # the start of the next attempt says it
+
+
+class _Row:
+    """One step of the pipeline, as the live table shows it."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.detail = ""
+        self.retry = 0
+        self.began: float | None = None
+        self.seconds = 0.0
+        self.headway: Headway | None = None
+
+
+class LiveTable(NobodyWatching):
+    """A row per step: where it is, how far a transfer got, how long it has taken.
+
+    Warnings go ``above`` it, where they stay.
+    """
+
+    def __init__(self, references: list[str], above: Console) -> None:
+        self._rows = {reference: _Row() for reference in references}
+        self._above = above
+        self._warnings = Warnings()
+
+    def show_past(self, record: RunRecord) -> None:
+        for past in record.attempts:
+            row = self._rows[past.attempt.reference_task_name]
+            if past.ended_at is not None:
+                row.status, row.retry = past.status, past.attempt.retry_count
+                row.seconds += past.ended_at - (past.started_at or past.ended_at)
+        for row in self._rows.values():
+            if row.status != "COMPLETED":
+                row.detail = STARTING
+                return
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        row = self._row(attempt)
+        row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
+        row.began, row.headway = time.monotonic(), None
+
+    def step_started(self, attempt: Attempt, step: str) -> None:
+        row = self._row(attempt)
+        row.detail, row.headway = _STEP_WORDS.get(step, step), None
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        if self._warnings.are_new_in(fields):
+            self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
+
+    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None:
+        del step
+        self._row(attempt).headway = headway
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        row = self._row(attempt)
+        if row.began is not None:
+            row.seconds += time.monotonic() - row.began
+        row.status, row.detail, row.began, row.headway = status, reason or "", None, None
+
+    def waiting(self, seconds: float) -> None:
+        for row in self._rows.values():
+            if row.status not in ("", "COMPLETED", "IN_PROGRESS"):
+                row.detail = f"trying again in {seconds:.0f} s" + _after_reason(row.detail)
+                return
+
+    def _row(self, attempt: Attempt) -> _Row:
+        return self._rows[attempt.reference_task_name]
+
+    def __rich__(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for reference, row in self._rows.items():
+            elapsed = row.seconds + (time.monotonic() - row.began if row.began else 0)
+            table.add_row(
+                symbol(row.status),
+                reference,
+                Text(f"retry {row.retry}" if row.retry else "", style="yellow"),
+                Text(f"{elapsed:.1f} s" if elapsed else "", style="dim"),
+                self._doing(row),
+            )
+        return table
+
+    def _doing(self, row: _Row) -> Table | Text:
+        if row.headway is None or not row.headway.in_words:
+            return Text(row.detail, style="dim", overflow="ellipsis", no_wrap=True)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            Text(row.detail, style="dim"),
+            ProgressBar(total=1.0, completed=row.headway.share, width=20),
+            Text(row.headway.in_words, style="dim", overflow="ellipsis", no_wrap=True),
+        )
+        return line
+
+
+def _warning(attempt: Attempt, fields: Mapping[str, object]) -> str:
+    return f"warning: {attempt.reference_task_name}: {fields['warning']}"
+
+
+def _after_reason(detail: str) -> str:
+    return " · " + detail.rpartition(" · ")[2] if detail else ""
+
+
+def symbol(status: str) -> Text:
+    """How an attempt stands, in one character; that there is none yet is the empty status."""
+    plain = status.partition(" ")[0]
+    symbols = {"": "·", "COMPLETED": "✓", "IN_PROGRESS": "▸", "SCHEDULED": "·"}
+    return Text(symbols.get(plain, "✗"), style=style_of(plain) if plain else "dim")
+
+
+def attempts_table(record: RunRecord) -> Table:
+    """Every attempt of a run, for people."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "step", "retry", "seconds", "status", "output ref / reason"):
+        table.add_column(heading, overflow="fold")
+    for a in record.attempts:
+        seconds = (a.ended_at - a.started_at) if a.ended_at and a.started_at else None
+        table.add_row(
+            symbol(a.status),
+            a.attempt.reference_task_name,
+            str(a.attempt.retry_count),
+            f"{seconds:.2f}" if seconds is not None else "",
+            status(a.status),
+            a.output_ref[:16] if a.output_ref else (a.reason or ""),
+        )
+    return table

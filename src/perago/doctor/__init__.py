@@ -1,0 +1,1 @@
+"""What ``perago doctor`` looks at: a module for each system. It may know adapters."""

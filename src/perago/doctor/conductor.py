@@ -1,0 +1,173 @@
+"""What may keep Perago from working on a Conductor: the way there, and what is going on there."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from perago.adapters.conductor.active_workflows import ACTIVE, innermost, search
+from perago.adapters.conductor.client import Api
+from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.runs import ConductorRuns
+from perago.adapters.conductor.workflows import place_of
+from perago.cli.declared import definitions_of
+from perago.cli.output import clock_difference, count
+from perago.doctor.machine import Finding
+from perago.errors import (
+    OrchestratorAccessError,
+    OrchestratorError,
+    OrchestratorRefusedError,
+    OrchestratorUnavailableError,
+    RuntimeConfigError,
+)
+from perago.operations.run_follow import UNATTENDED_SECONDS, unattended_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from perago.adapters.conductor.active_workflows import Hit
+    from perago.adapters.conductor.client import ConductorAccess
+    from perago.cli.declared import Declared
+    from perago.settings import Settings
+
+
+NOTICEABLE_SECONDS = 60.0
+"""How far a server's clock may be off before times that it tells mislead people."""
+_NO_TASK = "perago-doctor"
+_NAMED = 5
+
+
+def diagnose_conductor(settings: Settings, *declared: Declared) -> Iterator[Finding]:
+    """Go the way of a worker, and no further than where it ends; then look at what goes on.
+
+    ``declared`` are the modules whose definitions and workers are looked for. A failed step
+    explains the ones after it, so they aren't tried.
+    """
+    from perago.wiring import conductor_access
+
+    try:
+        access = conductor_access(settings)
+    except RuntimeConfigError as error:
+        yield Finding("Conductor", "fail", error.message, error.fix)
+        return
+    with closing(Api(access)) as api, closing(ConductorRuns(access)) as runs:
+        server = _server(api, access)
+        yield server
+        if server.verdict == "fail":
+            return
+        try:
+            yield from _greeting(api)
+            yield from _definitions(settings, declared)
+            yield from _workers(api, runs, declared)
+            yield from _writers(api, settings)
+        except OrchestratorError as error:
+            yield Finding("Conductor", "fail", error.message, error.fix or "see Conductor's log")
+
+
+def _server(api: Api, access: ConductorAccess) -> Finding:
+    """Whether Conductor answers there and lets us in: it alone knows that it lacks this task."""
+    try:
+        api.find(below("tasks", _NO_TASK), doing="looking whether it answers")
+    except OrchestratorUnavailableError as error:
+        return Finding("Conductor", "fail", error.message, error.fix)
+    except OrchestratorAccessError as error:
+        return Finding("Conductor key", "fail", error.message, error.fix)
+    except OrchestratorRefusedError as error:
+        return Finding("Conductor address", "fail", error.message, error.fix)
+    known = "and knows our key" if access.key else "and asks for no key"
+    return Finding("Conductor", "ok", f"it answers at {access.address} {known}")
+
+
+def _greeting(api: Api) -> Iterator[Finding]:
+    asked_at = time.time()
+    try:
+        answer = api.greet()
+    except OrchestratorRefusedError:
+        yield Finding("Conductor version", "ok", "it doesn't say which it is")
+        return
+    took = time.time() - asked_at
+    said = answer.body.decode(errors="replace").strip().strip('"')
+    yield Finding("Conductor version", "ok", f"{said:.40}")
+    ahead = clock_difference(answer.date, asked_at + took / 2)
+    if ahead is None:
+        yield Finding("Conductor clock", "ok", "the server doesn't say what time it has")
+    elif abs(ahead) > NOTICEABLE_SECONDS:
+        direction = "ahead of" if ahead > 0 else "behind"
+        detail = f"the server's is {abs(ahead):.0f} s {direction} ours: its times mislead"
+        yield Finding("Conductor clock", "warn", detail, "let both machines keep time (NTP)")
+    else:
+        yield Finding("Conductor clock", "ok", "the server's and ours agree")
+
+
+def _definitions(settings: Settings, declared: tuple[Declared, ...]) -> Iterator[Finding]:
+    from perago.operations.registration import differences
+    from perago.wiring import open_definitions
+
+    if not declared:
+        return
+    ours = definitions_of(*declared)
+    targets = " ".join(one.target for one in declared)
+    with closing(open_definitions(settings)) as server:
+        problems = differences(server, ours.tasks, ours.workflows)
+    for problem in problems:
+        yield Finding("definition", "fail", problem.message, f"`perago register {targets}`")
+    if not problems:
+        number = count(len(ours.tasks) + len(ours.workflows), "definition")
+        yield Finding("definitions", "ok", f"{number} registered as they are declared")
+    for warning in ours.warnings:
+        detail, _, fix = warning.partition("; fix: ")
+        yield Finding("lease", "warn", detail, fix)
+    if not ours.warnings:
+        yield Finding("lease", "ok", "every lease covers its task's publish budget")
+
+
+def _workers(api: Api, runs: ConductorRuns, declared: tuple[Declared, ...]) -> Iterator[Finding]:
+    """Tasks that nobody asks for: those of the modules, and any for which something waits."""
+    waiting = _waiting(api)
+    modules = {task.name: one.target for one in declared for task in one.tasks}
+    names = list(dict.fromkeys([*modules, *waiting]))
+    lonely = unattended_tasks(runs, names, time.time())
+    for name in lonely:
+        number = waiting.get(name, 0)
+        queued = f", and {number} wait" if number else ""
+        detail = f"no worker has asked for {name} in the last {UNATTENDED_SECONDS:.0f} s{queued}"
+        module = modules.get(name, "MODULE").partition(":")[0]
+        yield Finding("worker", "warn", detail, f"`perago start {module}`")
+    if not lonely:
+        yield Finding("workers", "ok", f"{count(len(names), 'task')} with one, or nothing to do")
+
+
+def _waiting(api: Api) -> Mapping[str, int]:
+    """How many deliveries wait for each task that workers poll for, where any do."""
+    sizes = api.read(below("tasks", "queue", "all"), doing="asking what waits")
+    found = sizes.items() if isinstance(sizes, dict) else ()
+    # Conductor's own kinds of tasks are in capitals, and its internal queues begin with a dash.
+    return {
+        name: size for name, size in found if size and not (name.isupper() or name.startswith("_"))
+    }
+
+
+def _writers(api: Api, settings: Settings) -> Iterator[Finding]:
+    """Branches that more than one active workflow writes: what the operators promised not to do."""
+    hits, _ = search(api, ACTIVE, doing="listing the active workflows")
+    active = [hit for hit in hits if hit.status.is_active]
+    on: defaultdict[tuple[str, str], list[Hit]] = defaultdict(list)
+    for hit in active:
+        workflow = api.find(
+            below("workflow", hit.id, includeTasks="false"), doing=f"reading workflow {hit.id}"
+        )
+        if place := place_of(workflow):
+            on[place].append(hit)
+    crowded = {place: innermost(found) for place, found in on.items()}
+    crowded = {place: found for place, found in crowded.items() if len(found) > 1}
+    for (repository, branch), found in crowded.items():
+        named = ", ".join(hit.id for hit in sorted(found, key=lambda hit: hit.age_order)[:_NAMED])
+        detail = f"{len(found)} active workflows write {repository}/{branch}: {named}"
+        fix = "`perago cancel` all but one; PERAGO_SINGLE_WRITER=enforce has workers refuse it"
+        yield Finding("single writer", "fail", detail, fix)
+    if not crowded:
+        rule = f"PERAGO_SINGLE_WRITER={settings.single_writer}"
+        detail = f"{count(len(active), 'active workflow')}, none on a branch of another; {rule}"
+        yield Finding("single writer", "ok", detail)

@@ -1,0 +1,213 @@
+"""What may keep Perago from working on this machine: one function per thing that is looked at."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.cli.output import RUN_LENGTH, count, size
+from perago.errors import PeragoError, RuntimeConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from perago.settings import Settings
+
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 35)
+SCARCE_BYTES = 1_000_000_000
+TOO_FEW_BYTES = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. ``verdict`` is ok, warn or fail; the latter two have a fix."""
+
+    name: str
+    verdict: str
+    detail: str
+    fix: str | None = None
+
+
+def diagnose(settings: Settings) -> Iterator[Finding]:
+    """Look at this machine, in an order in which an early failure explains later ones.
+
+    Where attempts and runs are kept depends on the lakeFS in use. While none is set up, which is
+    for the diagnosis of lakeFS to tell, they aren't looked at.
+    """
+    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _python,
+        _home,
+        *((_attempts, _disk, _filesystem, _sqlite) if has_a_store(settings) else ()),
+        *((_store,) if settings.store == "embedded" else ()),
+        *((_runs,) if has_a_store(settings) and settings.orchestrator == "embedded" else ()),
+        *((_leftovers,) if has_a_store(settings) else ()),
+        _failpoints,
+    )
+    for check in checks:
+        name = check.__name__.strip("_")
+        try:
+            yield from check(settings)
+        except PeragoError as error:
+            yield Finding(name, "fail", error.message, error.fix)
+        except OSError as error:
+            yield Finding(name, "fail", str(error), "see to it that this user can write there")
+
+
+def has_a_store(settings: Settings) -> bool:
+    """Whether it is known where workspaces are kept."""
+    try:
+        return settings.store == "embedded" or bool(settings.lakefs_login)
+    except RuntimeConfigError:
+        return False
+
+
+def _python(_settings: Settings) -> Iterator[Finding]:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        yield Finding("python", "fail", found, "install Python 3.11 or newer")
+    else:
+        yield Finding("python", "ok", found)
+
+
+def _home(settings: Settings) -> Iterator[Finding]:
+    home = settings.home.absolute()
+    if problem := problem_writing(home):
+        fix = "name a directory this user can write: --home, or PERAGO_HOME"
+        yield Finding("home", "fail", f"{home}: {problem}", fix)
+    else:
+        yield Finding("home", "ok", str(home))
+
+
+def _attempts(settings: Settings) -> Iterator[Finding]:
+    if problem := problem_writing(settings.attempts):
+        fix = "point PERAGO_WORKSPACE_ROOT at a directory this user can write"
+        yield Finding("attempts", "fail", f"{settings.attempts}: {problem}", fix)
+    else:
+        yield Finding("attempts", "ok", str(settings.attempts))
+
+
+def problem_writing(directory: Path) -> str | None:
+    """What keeps this user from making files there; None if nothing does."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".perago-doctor-"):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    for name, place in (("disk of home", settings.home), ("disk of attempts", settings.attempts)):
+        free = shutil.disk_usage(place).free
+        fix = "free some room, or move it to a larger disk"
+        if free < TOO_FEW_BYTES:
+            yield Finding(name, "fail", f"{size(free)} free", fix)
+        elif free < SCARCE_BYTES:
+            yield Finding(name, "warn", f"{size(free)} free", fix)
+        else:
+            yield Finding(name, "ok", f"{size(free)} free")
+
+
+def _filesystem(settings: Settings) -> Iterator[Finding]:
+    from perago.wiring import filesystem_traits
+
+    for name, place in (("home", settings.home), ("attempts", settings.attempts)):
+        if _locks_work(place):
+            yield Finding(f"locks in {name}", "ok", "files can be locked")
+        else:
+            fix = "use a local disk: locks tell work in progress from what a crash left"
+            yield Finding(f"locks in {name}", "fail", "a locked file can be locked again", fix)
+    traits = filesystem_traits(settings.attempts)
+    if traits["folds_case"]:
+        detail = "names that differ only in case are one file"
+        fix = "objects with such names are refused here; a case-sensitive disk takes them"
+        yield Finding("names", "warn", detail, fix)
+    else:
+        yield Finding("names", "ok", "case-sensitive")
+    copies = "large files share their blocks" if traits["shares_blocks"] else "files are copied"
+    yield Finding("copies", "ok", copies)
+
+
+def _locks_work(directory: Path) -> bool:
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".perago-doctor-") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = os.open(held.name, os.O_RDWR)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(other)
+    return False
+
+
+def _sqlite(settings: Settings) -> Iterator[Finding]:
+    with tempfile.TemporaryDirectory(dir=settings.home, prefix=".perago-doctor-") as directory:
+        connection = sqlite3.connect(Path(directory) / "probe.db")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        connection.close()
+    found = f"{sqlite3.sqlite_version}, journal mode {mode}"
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        yield Finding("sqlite", "fail", found, "use a Python built with SQLite 3.35 or newer")
+    elif mode != "wal":
+        yield Finding("sqlite", "fail", found, "put home on a local disk: WAL needs shared memory")
+    else:
+        yield Finding("sqlite", "ok", found)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    from perago.cli.options import for_this_command
+    from perago.wiring import open_embedded
+
+    store = for_this_command(open_embedded(settings))
+    repositories = store.repositories()
+    branches = 0
+    for repository in repositories:
+        for branch in store.branches(repository):
+            next(iter(store.list_objects(repository, branch.head)), None)
+            branches += 1
+    detail = (
+        f"{count(len(repositories), 'repository')}, {count(branches, 'branch')} lead to commits"
+    )
+    yield Finding("store", "ok", f"{detail}; `perago verify` re-hashes everything")
+
+
+def _runs(settings: Settings) -> Iterator[Finding]:
+    from perago.cli.options import for_this_command
+    from perago.model.run import RunStatus
+    from perago.wiring import open_queue
+    from perago.worker.local_runner import is_held
+
+    for record in for_this_command(open_queue(settings)).runs(limit=1000):
+        if record.status is RunStatus.RUNNING and not is_held(settings, record.id):
+            name = record.id[:RUN_LENGTH]
+            fix = f"`perago run --resume {name}`, or `perago cancel {name}`"
+            yield Finding("runs", "warn", f"run {record.id} is RUNNING without a runner", fix)
+            return
+    yield Finding("runs", "ok", "no run is without its runner")
+
+
+def _leftovers(settings: Settings) -> Iterator[Finding]:
+    from perago.flow.attempt_directory import leftovers
+
+    dead = sum(1 for _ in leftovers(settings.attempts))
+    if dead:
+        detail = f"{count(dead, 'directory')} of dead attempts in {settings.attempts}"
+        yield Finding("leftovers", "warn", detail, "remove them with `perago gc`")
+    else:
+        yield Finding("leftovers", "ok", "no dead attempt left anything")
+
+
+def _failpoints(settings: Settings) -> Iterator[Finding]:
+    if settings.failpoints:
+        detail = f"faults are injected: {settings.failpoints}"
+        yield Finding("failpoints", "warn", detail, "unset PERAGO_FAILPOINTS, it is for tests")

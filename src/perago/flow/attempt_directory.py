@@ -1,0 +1,262 @@
+"""Steps 2 and 12: an execution's own directory, with a marker that says whose it is.
+
+The workspace's files live in a directory below it, so the marker is never among them. The marker
+stays locked while its process lives; that is how a collector tells a leftover from work going on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from perago.errors import BranchNotFoundError, RepositoryNotFoundError, RuntimeConfigError
+from perago.model.workspace import MARKER_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from perago.model.attempt import Execution
+    from perago.model.workspace import WorkspaceRef
+    from perago.ports.store import Store
+
+
+_FILES = "files"
+_REMOVING_THREADS = 2
+_UNNAMED_MARKER = f"{MARKER_NAME}.new"
+_FURNITURE = frozenset({_FILES, MARKER_NAME, _UNNAMED_MARKER})
+_OUR_NAME = re.compile(r"[A-Za-z0-9_-]+-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDirectory:
+    path: Path
+    lock: int
+
+    @classmethod
+    def create(cls, root: Path, execution: Execution, workspace: WorkspaceRef) -> AttemptDirectory:
+        """Raises RuntimeConfigError if the root can't be written."""
+        path = root / execution.directory_name
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+            lock = _furnish(path, _marker(execution, workspace))
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"can't make the attempt's directory {path}: {error.strerror}",
+                fix=_fix_for(error),
+            ) from error
+        return cls(path, lock)
+
+    @property
+    def files(self) -> Path:
+        """Where the task's workspace is."""
+        return self.path / _FILES
+
+    def leave(self) -> None:
+        """Remove the workspace, and leave the marker to whoever collects the branch it names."""
+        try:
+            _remove_files(self.path / _FILES)
+        finally:
+            os.close(self.lock)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. The lock is given up last, when nothing is left."""
+        try:
+            remove_marker_last(self.path)
+        finally:
+            os.close(self.lock)
+
+
+def is_attempt_directory(path: Path) -> bool:
+    """Whether it is named and furnished as :meth:`AttemptDirectory.create` does."""
+    try:
+        inside = {entry.name for entry in path.iterdir()}
+    except OSError:
+        return False
+    return bool(_OUR_NAME.fullmatch(path.name)) and inside <= _FURNITURE
+
+
+def remove_marker_last(path: Path) -> None:
+    """Remove an attempt's directory; cut off half way, it still says whose it was."""
+    _remove_files(path / _FILES)
+    shutil.rmtree(path)
+
+
+def _remove_files(files: Path) -> None:
+    try:
+        _remove_tree(files)
+    except FileNotFoundError:
+        pass
+    except PermissionError:  # the task took away its own permission to remove what it made
+        _make_writable(files)
+        _remove_tree(files)
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a directory and all below it, level by level.
+
+    Two folders at a time, and no more Python per file than needs be: the system's part can run
+    side by side, and it is what removing many files takes.
+    """
+    level, seen = [str(directory)], []
+    with ThreadPoolExecutor(_REMOVING_THREADS) as pool:
+        while level:
+            seen += level
+            level = [folder for folders in pool.map(_unlink_files, level) for folder in folders]
+    for folder in reversed(seen):
+        os.rmdir(folder)  # noqa: PTH106 - plain strings, as below
+
+
+def _unlink_files(folder: str) -> list[str]:
+    """Remove the files of one folder; the folders that are in it."""
+    folders = []
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{folder}/{entry.name}")
+                else:
+                    os.unlink(entry.name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+    return folders
+
+
+def _make_writable(directory: Path) -> None:
+    directory.chmod(0o700)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _make_writable(directory / entry.name)
+
+
+def _furnish(path: Path, marker: dict[str, object]) -> int:
+    """Put in the room for files and the marker; the descriptor that holds the marker's lock."""
+    try:
+        (path / _FILES).mkdir()
+        return _write_marker(path, marker)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _write_marker(path: Path, content: dict[str, object]) -> int:
+    # Locked and written before it gets its name: a collector never sees it unheld.
+    unnamed = path / _UNNAMED_MARKER
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(lock, "wb", closefd=False) as file:
+            file.write(json.dumps(content, indent=1).encode())
+        unnamed.rename(path / MARKER_NAME)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _marker(execution: Execution, workspace: WorkspaceRef) -> dict[str, object]:
+    return {
+        "execution_id": execution.id,
+        "branches": execution.branches,
+        "pid": os.getpid(),
+        **workspace.model_dump(),
+        **asdict(execution.attempt),
+    }
+
+
+def _fix_for(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free some room, or point PERAGO_WORKSPACE_ROOT at a disk that has it"
+    return "point PERAGO_WORKSPACE_ROOT at a directory this user can write"
+
+
+# --- What an execution that died leaves behind, found and removed; never one that might be ---
+NAMELESS_SECONDS = 60.0
+"""How long a directory may stand without its marker, between being made and being used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A directory whose process is gone, and the branches that process may have made."""
+
+    path: Path
+    execution_id: str
+    repository: str
+    branches: tuple[str, ...]
+
+
+def leftovers(root: Path) -> Iterator[Leftover]:
+    """Attempt directories below ``root`` that no living process holds.
+
+    Only directories named and furnished as ours are looked at: the root may hold anything else.
+    One without a readable marker was being made or removed when its process died. It is only
+    certain after a while that nobody is at it still.
+    """
+    for path in sorted(root.glob("*/")):
+        marker = path / MARKER_NAME
+        if not is_attempt_directory(path) or _is_held(marker):
+            continue
+        content = _read(marker)
+        if content or _untouched_for(path) > NAMELESS_SECONDS:
+            yield Leftover(
+                path,
+                content.get("execution_id", ""),
+                content.get("repository", ""),
+                tuple(content.get("branches", ())),
+            )
+
+
+def _untouched_for(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:  # removed by its owner just now
+        return 0.0
+
+
+def _read(marker: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(marker.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content
+
+
+def collect(store: Store, leftover: Leftover) -> bool:
+    """Delete its branches, then its directory; whether the directory is gone.
+
+    In that order: a crash in between leaves the directory, which still names the branches.
+    """
+    for branch in leftover.branches:
+        with suppress(BranchNotFoundError, RepositoryNotFoundError):
+            store.delete_branch(leftover.repository, branch)
+    with suppress(OSError):  # it stays findable, or somebody else was quicker
+        remove_marker_last(leftover.path)
+    return not leftover.path.exists()
+
+
+def _is_held(marker: Path) -> bool:
+    try:
+        descriptor = os.open(marker, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except PermissionError:  # another user's, and theirs to collect
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

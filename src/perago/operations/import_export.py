@@ -1,0 +1,159 @@
+"""A directory of a person's becomes the state of a branch, in one commit or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from perago.errors import RuntimeConfigError, UnsupportedFileError
+from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
+from perago.model.workspace import ChangeSet, WorkspaceRef, key_prefix, problem_with
+from perago.operations.manual_commit import HandMade, head_or_new
+from perago.wiring import files_of, local_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from perago.model.commit import Commit
+    from perago.model.outcome import Transfer
+    from perago.operations.branch_ownership import OwnBranches
+    from perago.ports.store import Progress, Store
+
+
+def import_directory(
+    store: Store,
+    *,
+    repository: str,
+    branch: str,
+    directory: Path,
+    prefix: str = "/",
+    message: str | None = None,
+    progress: Progress | None = None,
+    before_publishing: Callable[[], None] | None = None,
+    start_at: str | None = None,
+    own: OwnBranches | None = None,
+) -> Commit | None:
+    """Make what the branch has below ``prefix`` equal to the directory's files.
+
+    Returns the one commit that does it, whose only parent is the head that was found; None if the
+    content is the same already, and then nothing is committed. Bytes the store has aren't moved.
+    A missing repository or branch is made, once the directory has proved fit to be stored.
+    Such a branch begins at the ref ``start_at``, or empty, and is one of our ``own`` from then on.
+    Otherwise as :meth:`HandMade.commit`.
+
+    Raises UnsupportedFileError or UnsafeKeyError for what can't be stored; the branch is then as
+    it was.
+    """
+    start = key_prefix(checked_prefix(prefix))
+    files = _scan(directory, prefix)
+    prepare = own.any_head_or_new if own else head_or_new
+    head = prepare(store, repository, branch, start_at=start_at)
+    changes = _differences(store, repository, head, start, files)
+    if not changes:
+        return None
+    words = message or f"import of {directory.resolve().name or 'a directory'}"
+    made = HandMade(store, repository, branch, head, "import", IMPORT_KEY, words)
+    return made.commit(changes, progress=progress, before_publishing=before_publishing)
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix itself. Raises RuntimeConfigError if it can't be a directory of a repository."""
+    path = prefix.strip("/")
+    problem = problem_with(path) if path else None
+    if f"{path}/".startswith(ACTIONS_PREFIX):
+        problem = f"{ACTIONS_PREFIX} holds the repository's hooks, never files of a workspace"
+    if problem:
+        raise RuntimeConfigError(
+            f"prefix {prefix!r} can't be a directory of a repository: {problem}",
+            fix="give a relative path such as 'songs/raw', or '/' for the whole repository",
+        )
+    return prefix
+
+
+def _scan(directory: Path, prefix: str) -> ChangeSet:
+    if not directory.is_dir():
+        raise RuntimeConfigError(
+            f"{str(directory)!r} is not a directory", fix="name the directory to import"
+        )
+    try:
+        return files_of(directory, prefix)
+    except UnsupportedFileError as error:
+        raise UnsupportedFileError(
+            f"{directory}: {error.message}",
+            fix="remove or replace it, or import a directory without it",
+        ) from None
+
+
+def _differences(
+    store: Store, repository: str, head: Commit, start: str, files: ChangeSet
+) -> ChangeSet:
+    """What it takes to make the branch below the prefix equal to the files."""
+    wanted = {upload.key: upload for upload in files.uploads}
+    superfluous = []
+    for entry in store.list_objects(repository, head.id, prefix=start):
+        upload = wanted.get(entry.key)
+        if upload is None:
+            superfluous.append(entry.key)
+        elif upload.signature.size == entry.size and store.holds(entry, upload.path):
+            del wanted[entry.key]
+    deletes = tuple(key for key in superfluous if not key.startswith(ACTIONS_PREFIX))
+    return ChangeSet(tuple(wanted.values()), deletes)
+
+
+# --- A commit's files, out of the store and into a directory of a person's ---
+
+
+def export_commit(
+    store: Store,
+    *,
+    repository: str,
+    commit: Commit,
+    directory: Path,
+    prefix: str = "/",
+    progress: Progress | None = None,
+) -> Transfer:
+    """Write the objects below ``prefix`` into a new or empty directory, every byte verified.
+
+    Raises RuntimeConfigError if there is something in the directory, UnsafeKeyError before
+    anything is written if a key can't be a file, and CorruptObjectError. After an error the
+    directory is as it was found.
+    """
+    made = _prepare(directory)
+    workspace = WorkspaceRef(
+        repository=repository, branch=commit.id, ref_type="commit", ref=commit.id
+    )
+    try:
+        return local_engine().open(store, workspace, prefix, directory, progress).fetched
+    except BaseException:
+        _empty(directory)
+        if made:
+            directory.rmdir()
+        raise
+
+
+def _prepare(directory: Path) -> bool:
+    """Make sure that it exists and is empty; whether it had to be made."""
+    try:
+        if directory.exists():
+            if not directory.is_dir() or any(directory.iterdir()):
+                raise RuntimeConfigError(
+                    f"{str(directory)!r} is not an empty directory",
+                    fix="name a new or an empty directory: an export never writes over files",
+                )
+            return False
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"can't write to {str(directory)!r}: {error.strerror}",
+            fix="name a directory this user can write",
+        ) from error
+    return True
+
+
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,163 @@
+"""Having the orchestrator know tasks and workflows as the code declares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+from perago.errors import DefinitionDiffersError
+from perago.model.declaration import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from perago.ports.orchestrator import Definitions
+
+
+_BOOKKEEPING = frozenset({"ownerApp", "createTime", "updateTime", "createdBy", "updatedBy"})
+"""The server's own notes on who registered something, and when."""
+_FILLED_IN: Mapping[str, Mapping[str, Any]] = {
+    # what the server takes for a field of which a definition says nothing, if not nothing
+    "task": {"rateLimitFrequencyInSeconds": 1, "taskStatusListenerEnabled": True},
+    "workflow": {"enforceSchema": True, "restartable": True},
+}
+
+
+class Standing(StrEnum):
+    """How a definition of ours stands with the server."""
+
+    MISSING = "missing"
+    SAME = "same"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field, with what the code declares and what is registered; None for not at all."""
+
+    field: str
+    ours: Any
+    theirs: Any
+
+    def __str__(self) -> str:
+        return f"{self.field} is {shown(self.theirs)}, not {shown(self.ours)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A definition of ours beside the server's, and whether ours has taken its place."""
+
+    kind: Literal["task", "workflow"]
+    name: str
+    standing: Standing
+    differences: tuple[Difference, ...] = ()
+    pushed: bool = False
+
+    def problem(self) -> DefinitionDiffersError | None:
+        """What is wrong as long as it isn't pushed; None if nothing is."""
+        if self.standing is Standing.SAME or self.pushed:
+            return None
+        if self.standing is Standing.MISSING:
+            what = "isn't registered"
+        else:
+            what = "is registered otherwise than the code declares it: " + "; ".join(
+                map(str, self.differences)
+            )
+        return DefinitionDiffersError(
+            f"{self.kind} {self.name!r} {what}", fix="`perago register` pushes it as it is declared"
+        )
+
+
+def compare(
+    definitions: Definitions,
+    tasks: Sequence[Mapping[str, Any]],
+    workflows: Sequence[Mapping[str, Any]] = (),
+) -> list[Registration]:
+    """Each of our definitions beside what is registered, in the given order."""
+    return [
+        *(_beside("task", ours, definitions.task(ours["name"])) for ours in tasks),
+        *(
+            _beside("workflow", ours, definitions.workflow(ours["name"], ours["version"]))
+            for ours in workflows
+        ),
+    ]
+
+
+def register(
+    definitions: Definitions,
+    tasks: Sequence[Mapping[str, Any]],
+    workflows: Sequence[Mapping[str, Any]] = (),
+) -> list[Registration]:
+    """Push what is missing or differs, tasks before the workflows that need them; what was done.
+
+    Raises OrchestratorRefusedError with the server's words; what came before is pushed by then.
+    """
+    done = []
+    for found, ours in zip(
+        compare(definitions, tasks, workflows), (*tasks, *workflows), strict=True
+    ):
+        if found.standing is Standing.SAME:
+            done.append(found)
+            continue
+        push = definitions.push_task if found.kind == "task" else definitions.push_workflow
+        push(ours)
+        done.append(replace(found, pushed=True))
+    return done
+
+
+def differences(
+    definitions: Definitions,
+    tasks: Sequence[Mapping[str, Any]],
+    workflows: Sequence[Mapping[str, Any]] = (),
+) -> list[DefinitionDiffersError]:
+    """What isn't registered as the code declares it, each as an error that names its fix."""
+    found = compare(definitions, tasks, workflows)
+    return [problem for one in found if (problem := one.problem()) is not None]
+
+
+def _beside(
+    kind: Literal["task", "workflow"], ours: Mapping[str, Any], theirs: Mapping[str, Any] | None
+) -> Registration:
+    if theirs is None:
+        return Registration(kind, ours["name"], Standing.MISSING)
+    found = tuple(fields_that_differ(ours, theirs, _FILLED_IN[kind]))
+    return Registration(kind, ours["name"], Standing.DIFFERS if found else Standing.SAME, found)
+
+
+def fields_that_differ(
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    filled_in: Mapping[str, Any],
+    within: str = "",
+) -> Iterator[Difference]:
+    """Where two definitions mean different things.
+
+    What the server notes for itself, leaves empty or has ``filled_in`` is no difference. A field
+    that only it has, with something else in it, is one: somebody set it there.
+    """
+    for name in dict.fromkeys((*ours, *theirs)):
+        mine, other = ours.get(name), theirs.get(name)
+        place = f"{within}{name}"
+        if name in _BOOKKEEPING or mine == other:
+            continue
+        if name not in ours and (other == filled_in.get(name) or not other):
+            continue
+        if name == "tasks":
+            yield from _tasks_that_differ(mine, other)
+        elif name in ("inputSchema", "outputSchema") and mine and other:
+            yield from fields_that_differ(mine, other, {}, f"{place}.")
+        else:
+            yield Difference(place, mine, other)
+
+
+def _tasks_that_differ(ours: Any, theirs: Any) -> Iterator[Difference]:
+    """A workflow's tasks one by one, if they are the same ones in the same order."""
+    names = [[task.get("taskReferenceName") for task in tasks or ()] for tasks in (ours, theirs)]
+    if names[0] != names[1]:
+        yield Difference("tasks", *names)
+        return
+    for mine, other in zip(ours, theirs, strict=True):
+        # What the server knows of the task itself is compared with the task's own definition.
+        known = {name: value for name, value in other.items() if name != "taskDefinition"}
+        yield from fields_that_differ(mine, known, {}, f"tasks.{mine['taskReferenceName']}.")

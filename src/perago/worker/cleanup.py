@@ -1,0 +1,118 @@
+"""Removes what dead executions left in a worker's root: their directories and staging branches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from perago.errors import PeragoError, StoreError
+from perago.flow.attempt_directory import collect, leftovers
+from perago.wiring import SPARK_LOGS, SPARK_SCRATCH
+from perago.worker.messages import SPOOLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from perago.ports.store import Store
+
+
+RUNNER_LOCK = "runner.lock"
+"""The file in a run's logs that `perago run` holds while it works on the run."""
+SETTLE_SECONDS = 15.0
+"""How long something is left as it was found dead: a request to make its branch may be on its way,
+and would make it anew after it was deleted."""
+_ROUND_SECONDS = 5.0
+_LOG_ROUND_SECONDS = 3600.0
+LOG_DAYS = 14
+
+
+def clear_leftovers(store: Store, attempts: Path) -> None:
+    """Never raises for the store: what stays is found again, by the next start or `gc`."""
+    for leftover in leftovers(attempts):
+        with suppress(StoreError):
+            collect(store, leftover)
+    clear_scratch(attempts)
+
+
+def clear_scratch(attempts: Path) -> None:
+    """Remove what the Sparks of dead processes kept for a while."""
+    for scratch in attempts.glob(SPARK_SCRATCH):
+        process = scratch.name.rpartition("-")[2]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+class Janitor:
+    """Clears up in a thread of its own: a store that is away must not hold up anything else.
+
+    ``open_store`` is called when there is something to delete for the first time.
+    """
+
+    def __init__(self, open_store: Callable[[], Store], attempts: Path, logs: Path) -> None:
+        self._open_store = open_store
+        self._attempts = attempts
+        self._logs = logs
+        self._store: Store | None = None
+        self._found_at: dict[Path, float] = {}
+        self._logs_seen_at = float("-inf")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="janitor")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End the rounds, clear what is left of all that died here, for at most that long."""
+        self._stop.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_ROUND_SECONDS):
+            self._clear(settled_only=True)
+            self._drop_old_logs()
+        self._clear(settled_only=False)
+
+    def _clear(self, *, settled_only: bool) -> None:
+        now = time.monotonic()
+        clear_scratch(self._attempts)
+        found = list(leftovers(self._attempts))
+        self._found_at = {left.path: self._found_at.get(left.path, now) for left in found}
+        for leftover in found:
+            if settled_only and now - self._found_at[leftover.path] < SETTLE_SECONDS:
+                continue
+            with suppress(PeragoError, OSError):  # found again in the next round
+                self._store = self._store or self._open_store()
+                collect(self._store, leftover)
+
+    def _drop_old_logs(self) -> None:
+        now = time.monotonic()
+        if now - self._logs_seen_at < _LOG_ROUND_SECONDS:
+            return
+        self._logs_seen_at = now
+        oldest = time.time() - LOG_DAYS * 24 * 3600
+        for directory in self._logs.glob("*/"):
+            with suppress(OSError):
+                # What `perago run` ran here itself has no other record of its steps.
+                is_a_run_of_ours = (directory / RUNNER_LOCK).exists()
+                if directory.stat().st_mtime < oldest and not is_a_run_of_ours:
+                    shutil.rmtree(directory, ignore_errors=True)
+        # What executors printed that nobody outlived, and what their Sparks had to say.
+        for file in (*self._logs.glob(SPOOLS), *self._logs.glob(SPARK_LOGS)):
+            with suppress(OSError):
+                if file.stat().st_mtime < oldest:
+                    file.unlink()

@@ -1,0 +1,302 @@
+"""Where a worker answers for itself over HTTP: ``/health``, ``/ready`` and ``/metrics``.
+
+On loopback unless another address is written out: there is nothing secret in the answers, and
+nobody is asked who they are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import socketserver
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from perago.errors import RuntimeConfigError
+from perago.worker.events import NobodyWatching
+from perago.worker.observers import open_telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from perago.errors import PeragoError
+    from perago.worker.events import Watcher
+
+
+# --- How a worker stands, and what follows from it: whether it is to be restarted, and ---
+STUCK_SECONDS = 30.0
+"""How long the supervisor's loop may stand still; it turns about twice a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """What a worker knows of itself.
+
+    ``turned_at`` is when its loop came round last, on the monotonic clock.
+    ``orchestrator_trouble`` is the code of the error it last got from the orchestrator, if that
+    hasn't answered since.
+    """
+
+    turned_at: float
+    executors_ready: int
+    orchestrator_heard: bool
+    orchestrator_trouble: str | None = None
+    stopping: bool = False
+
+
+def illness(state: ServiceState, now: float) -> str | None:
+    """Why the worker should be restarted; None if it shouldn't. One that stops is let stop."""
+    still = now - state.turned_at
+    if state.stopping or still < STUCK_SECONDS:
+        return None
+    return f"the supervisor's loop has stood still for {still:.0f} s"
+
+
+def hindrance(state: ServiceState, now: float) -> str | None:
+    """Why the worker takes no work right now; None if it does."""
+    if state.stopping:
+        return "stopping"
+    if state.orchestrator_trouble:
+        return f"the orchestrator doesn't answer as it should ({state.orchestrator_trouble})"
+    if not state.executors_ready:
+        return "no executor is up"
+    if not state.orchestrator_heard:
+        return "the orchestrator hasn't answered yet"
+    return illness(state, now)
+
+
+class Serving(Protocol):
+    """What is asked of a service, from other threads."""
+
+    @property
+    def turned_at(self) -> float: ...
+    @property
+    def executors_ready(self) -> int: ...
+    @property
+    def stopping(self) -> bool: ...
+
+
+class Standing(NobodyWatching):
+    """What is known of a worker from outside: whom it serves tells whether it is heard."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._service: Serving | None = None
+        self._heard = False
+        self._trouble: str | None = None
+
+    def show(self, service: Serving) -> None:
+        self._service = service
+
+    def orchestrator_heard(self) -> None:
+        self._heard, self._trouble = True, None
+
+    def orchestrator_unheard(self, error: PeragoError) -> None:
+        self._trouble = error.code
+
+    def state(self) -> ServiceState:
+        if (service := self._service) is None:
+            return ServiceState(self._began, executors_ready=0, orchestrator_heard=False)
+        return ServiceState(
+            service.turned_at,
+            service.executors_ready,
+            self._heard,
+            self._trouble,
+            stopping=service.stopping,
+        )
+
+
+LOOPBACK = "127.0.0.1"
+CLIENT_SECONDS = 5.0
+"""How long a client may take to say what it wants, and to take the answer."""
+_LOOK_SECONDS = 0.25  # how soon the end of service is noticed
+_LARGEST_PORT = 65535
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
+NO_METRICS = (
+    "no metrics: the otel extra isn't installed (pip install 'perago-runtime[otel]'), "
+    "or OTEL_SDK_DISABLED is set"
+)
+
+
+class Endpoint:
+    """Answers at an address from :meth:`start` to :meth:`stop`, in threads of its own.
+
+    ``state`` and ``metrics`` are called in those threads. Raises RuntimeConfigError if the address
+    is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        state: Callable[[], ServiceState],
+        metrics: Callable[[], bytes] | None,
+    ) -> None:
+        self._given = address
+        self._address = parse_address(address)
+        self._state = state
+        self._metrics = metrics
+        self._server: _Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it really listens, also if any free port was asked for."""
+        return int(self._server.server_address[1]) if self._server else self._address.port
+
+    def start(self) -> None:
+        """Raises RuntimeConfigError if it can't listen there."""
+        try:
+            self._server = _Server(self._address, self._answer)
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"PERAGO_LISTEN={self._given!r}: can't listen there: {error.strerror or error}",
+                fix="choose an address of this machine and a port that is free",
+            ) from error
+        threading.Thread(
+            target=self._server.serve_forever, args=(_LOOK_SECONDS,), daemon=True, name="endpoint"
+        ).start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _answer(self, path: str) -> Answer:
+        match path.partition("?")[0]:
+            case "/health":
+                return _verdict(illness(self._state(), time.monotonic()))
+            case "/ready":
+                return _verdict(hindrance(self._state(), time.monotonic()))
+            case "/metrics" if self._metrics is not None:
+                return Answer(HTTPStatus.OK, self._metrics(), METRICS_TYPE)
+            case "/metrics":
+                return Answer(HTTPStatus.NOT_FOUND, f"{NO_METRICS}\n".encode())
+            case _:
+                return Answer(HTTPStatus.NOT_FOUND, b"there are /health, /ready and /metrics\n")
+
+
+class Answer(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    kind: str = TEXT_TYPE
+
+
+def _verdict(problem: str | None) -> Answer:
+    if problem is None:
+        return Answer(HTTPStatus.OK, b"ok\n")
+    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n".encode())
+
+
+# --- the address ----------------------------------------------------------------------------------
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+
+def parse_address(text: str) -> Address:
+    """``HOST:PORT``, ``[IPv6]:PORT`` or a port alone, which is one of loopback.
+
+    Raises RuntimeConfigError.
+    """
+    host, _, port = text.strip().rpartition(":")
+    plain = host.removeprefix("[").removesuffix("]")
+    bracketed = host == f"[{plain}]"
+    if not _is_port(port) or bracketed != (":" in plain) or not _is_host(plain):
+        raise RuntimeConfigError(
+            f"PERAGO_LISTEN={text!r} is not an address to listen on",
+            fix=f"give HOST:PORT, such as {LOOPBACK}:9464",
+        )
+    return Address(plain or LOOPBACK, int(port))
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) <= _LARGEST_PORT
+
+
+def _is_host(text: str) -> bool:
+    if ":" in text:
+        try:
+            ipaddress.IPv6Address(text)
+        except ValueError:
+            return False
+    return not set(text) & set("/@ ")
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: Address, answer: Callable[[str], Answer]) -> None:
+        self.address_family = address.family
+
+        class Handler(_Handler):
+            answered = staticmethod(answer)
+
+        super().__init__((address.host, address.port), Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = CLIENT_SECONDS
+    server_version = "perago"
+    sys_version = ""
+    answered: Callable[[str], Answer]
+
+    def do_GET(self) -> None:
+        answer = self.answered(self.path)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name is HTTP's
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Being asked is no news."""
+
+
+# --- all that answers for a worker ---------------------------------------------------------------
+
+
+@contextmanager
+def serving(listen: str | None) -> Iterator[tuple[list[Watcher], Callable[[Serving], None]]]:
+    """Answer at ``listen``, if it is given, and send what OpenTelemetry's variables ask for.
+
+    Yields the watchers that have to be told what happens, and how to say whose state it is.
+    Raises RuntimeConfigError.
+    """
+    standing = Standing()
+    watchers: list[Watcher] = [standing]
+    with ExitStack() as stack:
+        telemetry = open_telemetry(listen)
+        if telemetry is not None:
+            stack.callback(telemetry.close)
+            watchers.append(telemetry)
+        if listen is not None:
+            metrics = telemetry.metrics_text if telemetry is not None else None
+            endpoint = Endpoint(listen, standing.state, metrics)
+            endpoint.start()
+            stack.callback(endpoint.stop)
+        yield watchers, standing.show

@@ -1,0 +1,172 @@
+"""A span for each attempt and, in it, one for each step, made from the journal's own times.
+
+What goes into a span is listed here by name, so that nothing of a task's params, of its data or of
+an error's words gets out by a field that is added to the journal one day.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+
+from perago.errors import ExecutorLostError
+from perago.model.attempt import TaskStatus
+from perago.worker.events import NobodyWatching, outcome
+from perago.worker.metrics import ACCEPTED, ERROR, STATUS, TASK, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.trace import Span, Tracer
+
+    from perago.model.attempt import Attempt
+
+
+EXECUTION = "perago.execution.id"
+WORKSPACE_STEP = "directory"
+WORKSPACE_FIELDS = ("repository", "branch", "ref")
+"""Said by that step, and true of the whole attempt: as ``perago.workspace.FIELD``."""
+SPAN_FIELDS = {
+    "fetch": ("objects", "bytes", "objects_moved", "bytes_moved"),
+    "pre": ("guardrails",),
+    "post": ("guardrails", "files", "changed"),
+    "stage.branch": ("branch",),
+    "stage.upload": ("uploaded", "deleted", "objects_moved", "bytes_moved"),
+    "stage.commit": ("commit",),
+    "publish": ("level", "path", "ref", "replaced", "merge_seconds", "lease_seconds"),
+    "publish.decided": ("move", "head", "level"),
+    "publish.read_back": ("head", "found", "proven_absent"),
+    "report": ("status", "accepted"),
+}
+"""The journal's fields that a step's span, or a remark's event, has: as ``perago.STEP.FIELD``."""
+
+
+@dataclass(slots=True)
+class _Traced:
+    """An attempt under way, and the step it is at. Times are nanoseconds since 1970."""
+
+    span: Span
+    told_until: int
+    step: str | None = None
+    step_began: int = 0
+    error: str | None = None
+
+
+class TracingWatcher(NobodyWatching):
+    """Turns what happens into spans. Each attempt is a trace of its own."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._running: dict[Attempt, _Traced] = {}
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        began = time.time_ns()
+        span = self._tracer.start_span(
+            f"attempt {attempt.task_name}",
+            context=Context(),
+            kind=SpanKind.CONSUMER,
+            attributes={
+                TASK: attempt.task_name,
+                "perago.workflow.id": attempt.workflow_instance_id,
+                "perago.task.reference": attempt.reference_task_name,
+                "perago.task.id": attempt.task_id,
+                "perago.task.seq": attempt.seq,
+                "perago.task.iteration": attempt.iteration,
+                "perago.task.retry": attempt.retry_count,
+            },
+            start_time=began,
+        )
+        self._running[attempt] = _Traced(span, began)
+
+    def step_started(self, attempt: Attempt, step: str) -> None:
+        if traced := self._running.get(attempt):
+            traced.step, traced.step_began = step, time.time_ns()
+
+    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+        traced = self._running.get(attempt)
+        if traced is None:
+            return
+        step, ended = str(fields.get("step")), _nanoseconds(fields.get("at"))
+        traced.span.set_attribute(EXECUTION, str(fields.get("execution")))
+        if step == WORKSPACE_STEP:
+            traced.span.set_attributes(_named("workspace", WORKSPACE_FIELDS, fields))
+        attributes = _named(step, SPAN_FIELDS.get(step, ()), fields)
+        seconds = number(fields, "seconds")
+        if seconds is None:
+            traced.span.add_event(step, attributes, timestamp=ended)
+            return
+        traced.step = None
+        error = str(fields["error"]) if "error" in fields else None
+        traced.error = error or traced.error
+        took = int(seconds * 1e9)
+        # The journal cuts its times off after milliseconds, in which several steps may have ended.
+        began = max(ended - took, traced.told_until)
+        self._add_step(traced, step, began, began + took, attributes=attributes, error=error)
+
+    def executor_lost(self, attempt: Attempt | None, death: str) -> None:
+        del death
+        if attempt is not None and (traced := self._running.get(attempt)):
+            traced.error = ExecutorLostError.code
+
+    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
+        del reason  # a task's own words may be in it
+        traced = self._running.pop(attempt, None)
+        if traced is None:
+            return
+        ended, (word, accepted) = max(time.time_ns(), traced.told_until), outcome(status)
+        failed = not accepted or word != TaskStatus.COMPLETED
+        error = (traced.error or word.lower()) if failed else None
+        if traced.step is not None:  # its executor is gone, and can't say how that step ended
+            self._add_step(traced, traced.step, traced.step_began, ended, error=error)
+        traced.span.set_attributes({STATUS: word, ACCEPTED: accepted})
+        _mark(traced.span, error)
+        traced.span.end(ended)
+
+    def _add_step(
+        self,
+        traced: _Traced,
+        step: str,
+        began: int,
+        ended: int,
+        *,
+        error: str | None,
+        attributes: Mapping[str, str | int | float | bool] | None = None,
+    ) -> None:
+        traced.told_until = ended
+        span = self._tracer.start_span(
+            step,
+            context=set_span_in_context(traced.span, Context()),
+            attributes=attributes,
+            start_time=began,
+        )
+        _mark(span, error)
+        span.end(ended)
+
+
+def _mark(span: Span, error: str | None) -> None:
+    if error is not None:
+        span.set_attribute(ERROR, error)
+        span.set_status(Status(StatusCode.ERROR, error))
+
+
+def _named(
+    scope: str, names: tuple[str, ...], fields: Mapping[str, object]
+) -> dict[str, str | int | float | bool]:
+    return {
+        f"perago.{scope}.{name}": value
+        for name in names
+        if isinstance(value := fields.get(name), str | int | float | bool)
+    }
+
+
+def _nanoseconds(at: object) -> int:
+    """The time of a journal's event; now, if it has none."""
+    try:
+        return int(datetime.fromisoformat(str(at)).timestamp() * 1e9)
+    except ValueError:
+        return time.time_ns()
