@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 
 from measuring import MIB, say
 
-from perago.stack.conductor import ensure_conductor, start
+from perago.stack.conductor import ensure_conductor
+from perago.stack.test_server import start_conductor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from perago.stack.conductor import RunningServer
+    from perago.stack.test_server import TemporaryConductor
 
 OWNER = "bench@example.com"
 PERAGO = str(Path(sys.executable).with_name("perago"))
@@ -84,7 +85,7 @@ class Side:
 class Conductor:
     """The server, as whoever starts workflows sees it; every workflow is of one task."""
 
-    def __init__(self, server: RunningServer) -> None:
+    def __init__(self, server: TemporaryConductor) -> None:
         self.server = server
         self.address = server.settings["CONDUCTOR_SERVER_URL"]
         place = urlsplit(self.address)
@@ -326,7 +327,7 @@ class Rig:
 def rig(scratch: Path, lakefs: Mapping[str, str] | None = None) -> Iterator[Rig]:
     """``lakefs`` are the settings of a lakeFS, for sides that use workspaces."""
     ensure_conductor(lambda line: say(f"  {line}"))
-    with start(scratch / "conductor", properties=AS_IT_COMES) as server:
+    with start_conductor(scratch / "conductor", properties=AS_IT_COMES) as server:
         conductor = Conductor(server)
         try:
             yield Rig(scratch, conductor, lakefs or {})

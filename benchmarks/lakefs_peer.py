@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from perago.model.workspace import WorkspaceRef
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 VERSION = "0.6.1"
 PINNED = Path(__file__).with_name("lakefs_peer.txt")
 DRIVER = Path(__file__).with_name("lakefs_peer_driver.py")
 
 
-def ensure_peer(tell: Tell) -> Path:
+def ensure_peer(on_line: OnLine) -> Path:
     """The Python that has the peer installed: in the tools cache, never in the project's own.
 
     Raises RuntimeConfigError if it can't be fetched from a package index.
     """
-    return ensure(peer_tool(), lambda room: _install(room, tell), tell) / "bin" / "python"
+    return ensure(peer_tool(), lambda room: _install(room, on_line), on_line) / "bin" / "python"
 
 
 def peer_tool() -> Tool:
@@ -38,8 +38,8 @@ def peer_tool() -> Tool:
     return Tool("peer", f"{VERSION}-{python}-{pins}", ("bin/python",))
 
 
-def _install(room: Path, tell: Tell) -> None:
-    tell(f"  fetching perago {VERSION} from the Python package index, once for this machine")
+def _install(room: Path, on_line: OnLine) -> None:
+    on_line(f"  fetching perago {VERSION} from the Python package index, once for this machine")
     steps = (
         [sys.executable, "-m", "venv", room],
         [

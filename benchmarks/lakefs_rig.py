@@ -16,7 +16,8 @@ from measuring import apart, say, settle, spread, stopwatch
 from shipped import BRANCH, Shipped
 
 from perago.operations.fence_install import install_fence
-from perago.stack.lakefs import ensure_lakefs, start
+from perago.stack.lakefs import ensure_lakefs
+from perago.stack.test_server import start_lakefs
 from perago.wiring import build_runtime, files_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from perago.flow.runtime import Runtime
     from perago.ports.environment import Journal
-    from perago.stack.lakefs import RunningServer
+    from perago.stack.test_server import TemporaryLakeFS
 
 PEER_BRANCH = "peer"
 """Without the fence: that refuses merges which don't say what head they expect, as the peer's."""
@@ -63,7 +64,7 @@ class Served:
 class Lake:
     """The server, and its clients' way to it."""
 
-    def __init__(self, scratch: Path, server: RunningServer, lakectl: Path) -> None:
+    def __init__(self, scratch: Path, server: TemporaryLakeFS, lakectl: Path) -> None:
         self.scratch = scratch
         self.server = server
         self._lakectl = lakectl
@@ -140,5 +141,5 @@ class Lake:
 @contextmanager
 def lake(scratch: Path) -> Iterator[Lake]:
     binaries = ensure_lakefs(lambda line: say(f"  {line}"))
-    with start(scratch / "server") as server:
+    with start_lakefs(scratch / "server") as server:
         yield Lake(scratch, server, binaries.lakectl)

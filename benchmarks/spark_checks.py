@@ -9,7 +9,7 @@ from measuring import Report, at_most, interleaved, median, say, spread_of, stop
 from shipped import Shipped
 from spark_rig import PREFIX, events, rows_of, sparked
 
-from perago.adapters.spark.files import complete_reader
+from perago.adapters.spark.files import table_reader
 from perago.adapters.spark.table_checks import check_table
 from perago.demo.songs.tasks import clean
 from perago.model.tables import TableRules, TableSource, describe
@@ -64,7 +64,7 @@ class Race:
 
     def read(self, source: TableSource) -> DataFrame:
         """As the engine reads it; by hand it is read plainly."""
-        return complete_reader(self.spark, self.kind_of(source.path)).load(self.uri_of(source.path))
+        return table_reader(self.spark, self.kind_of(source.path)).load(self.uri_of(source.path))
 
     def plain(self, path: str) -> DataFrame:
         return self.spark.read.format(self.kind_of(path)).load(self.uri_of(path))

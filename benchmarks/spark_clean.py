@@ -14,7 +14,7 @@ from measuring import Figure, Report, apart, at_most, interleaved, median, sprea
 from shipped import Shipped
 from spark_rig import PREFIX, events, input_ref, patient, rows_of, sparked
 
-from perago.adapters.spark.configuration import uri_of
+from perago.adapters.spark.configuration import s3a_uri
 from perago.demo.songs.tasks import clean
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Branches:
         store.create_branch(repository, self._branch, input_ref(self._shipped))
 
     def uri(self, path: str) -> str:
-        return uri_of(self._shipped.repository, self._branch, f"{PREFIX}/{path}")
+        return s3a_uri(self._shipped.repository, self._branch, f"{PREFIX}/{path}")
 
     output = uri
 

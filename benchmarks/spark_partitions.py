@@ -10,7 +10,7 @@ from measuring import Figure, Report, at_most, interleaved, median, spread_of, s
 from shipped import BRANCH
 from spark_rig import PREFIX, input_ref, spark_task, sparked
 
-from perago.adapters.spark.configuration import uri_of
+from perago.adapters.spark.configuration import s3a_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ class Race:
     def by_hand(self) -> float:
         shipped, branch = self.here.shipped, f"by-hand-{secrets.token_hex(4)}"
         shipped.store.create_branch(shipped.repository, branch, BRANCH)
-        target = uri_of(shipped.repository, branch, f"{PREFIX}/table")
+        target = s3a_uri(shipped.repository, branch, f"{PREFIX}/table")
         with self.here.by_hand() as spark, stopwatch() as taken:
             write(spark, self.rows, target)
         self._assert_written(branch)
@@ -78,7 +78,7 @@ class Race:
     def _assert_written(self, ref: str) -> None:
         repository = self.here.shipped.repository
         with self.here.by_hand() as spark:
-            table = spark.read.parquet(uri_of(repository, ref, f"{PREFIX}/table"))
+            table = spark.read.parquet(s3a_uri(repository, ref, f"{PREFIX}/table"))
             found = table.groupBy("part").count().collect()
         if len(found) != PARTITIONS or sum(row["count"] for row in found) != self.rows:
             raise SystemExit(f"{ref} has another table than was written: {found}")

@@ -145,12 +145,12 @@ class Sparked:
     def by_hand(self) -> Iterator[SparkSession]:
         """A session of the same driver, so with the same settings, and as warm."""
         login = self.engine.login
-        hadoop = login.settings_of(self.shipped.repository) if login else {}
-        session = self.engine.spark.begin("by hand", hadoop)
+        hadoop = login.bucket_settings(self.shipped.repository) if login else {}
+        session = self.engine.spark.open_session("by hand", hadoop)
         try:
             yield session
         finally:
-            self.engine.spark.end()
+            self.engine.spark.close_session()
 
     @property
     def driver_peak_mib(self) -> float:

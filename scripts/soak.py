@@ -36,7 +36,7 @@ from soak_workers import Worker, register, wait_until_gone
 from perago.adapters.conductor.client import ConductorAccess
 from perago.operations.fence_install import install_fence
 from perago.settings import Settings, load_settings
-from perago.stack import conductor, lakefs
+from perago.stack.test_server import start_conductor, start_lakefs
 from perago.wiring import lakefs_access, open_lakefs
 
 WORKERS = 2
@@ -172,10 +172,10 @@ def arranged(directory: Path, plan: argparse.Namespace) -> Iterator[Soak]:
     """Servers, repositories with the fence, a registered workflow, and workers; all gone after."""
     with ExitStack() as stack:
         print("starting lakeFS and Conductor", file=sys.stderr, flush=True)
-        lake = stack.enter_context(lakefs.start(directory / "lakefs"))
+        lake = stack.enter_context(start_lakefs(directory / "lakefs"))
         # It is started again and again: that takes half the work if Java compiles less.
         java = ("-XX:TieredStopAtLevel=1",)
-        queue = stack.enter_context(conductor.start(directory / "conductor", java_options=java))
+        queue = stack.enter_context(start_conductor(directory / "conductor", java_options=java))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         environment = {
             **kept,

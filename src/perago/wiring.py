@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from perago.ports.engine import Engine
     from perago.ports.environment import Failpoints, Journal
     from perago.settings import Settings
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 
 SPARK_LOGS = "spark-*.log"
@@ -215,20 +215,20 @@ def filesystem_traits(directory: Path) -> dict[str, bool]:
     return {"folds_case": folds_case(directory), "shares_blocks": shares}
 
 
-def _unheard(line: str) -> None:
+def _ignore_line(line: str) -> None:
     del line
 
 
-def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> Spark:
+def spark_of(settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line) -> Spark:
     """This process's Spark, not started yet; as many ``drivers`` share the machine."""
     from perago.adapters.spark.configuration import Machine, driver_configuration
-    from perago.adapters.spark.connect import Remote
+    from perago.adapters.spark.connect import ConnectServer
     from perago.adapters.spark.driver import Driver
-    from perago.adapters.spark.jvm import Environment
+    from perago.adapters.spark.jvm import Prerequisites
     from perago.adapters.spark.lineage import with_listener
 
     if settings.spark_remote is not None:
-        return Remote(settings.spark_remote.get_secret_value())
+        return ConnectServer(settings.spark_remote.get_secret_value())
     scratch = spark_scratch(settings, os.getpid())
 
     def configure(users_own: Mapping[str, str]) -> dict[str, str]:
@@ -243,7 +243,7 @@ def spark_of(settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> 
             on_lakefs=settings.store == "lakefs",
         )
 
-    environment = Environment(on_lakefs=settings.store == "lakefs", tell=tell)
+    environment = Prerequisites(on_lakefs=settings.store == "lakefs", on_line=on_line)
     return Driver(
         configure, environment, scratch, settings.logs / SPARK_LOGS.replace("*", str(os.getpid()))
     )
@@ -257,10 +257,10 @@ def spark_scratch(settings: Settings, process: int) -> Path:
 def where_spark_runs(settings: Settings) -> str:
     """For people: the place that computes, after "Spark computes …"."""
     from perago.adapters.spark.configuration import chosen_master, is_local
-    from perago.adapters.spark.connect import Remote
+    from perago.adapters.spark.connect import ConnectServer
 
     if settings.spark_remote is not None:
-        return f"by {Remote(settings.spark_remote.get_secret_value()).address}"
+        return f"by {ConnectServer(settings.spark_remote.get_secret_value()).address}"
     master = chosen_master(settings.spark_master, settings.spark_conf)
     return f"on this machine ({master})" if is_local(master) else f"on {master}"
 
@@ -268,28 +268,30 @@ def where_spark_runs(settings: Settings) -> str:
 class Engines(dict[str, "Engine"]):
     """Every engine by its name; Spark's is made when a task is the first to need it."""
 
-    def __init__(self, settings: Settings, *, drivers: int = 1, tell: Tell = _unheard) -> None:
+    def __init__(
+        self, settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line
+    ) -> None:
         super().__init__(local=LocalEngine())
         self._settings = settings
         self._drivers = drivers
-        self._tell = tell
+        self._on_line = on_line
         self._making = threading.Lock()
 
     def __missing__(self, name: str) -> Engine:
         assert name == SPARK  # noqa: S101 - a declaration names no other
         with self._making:
             if name not in self:
-                spark = spark_of(self._settings, drivers=self._drivers, tell=self._tell)
+                spark = spark_of(self._settings, drivers=self._drivers, on_line=self._on_line)
                 self[name] = spark_engine(self._settings, spark)
         return self[name]
 
 
-def bring_spark(settings: Settings, tell: Tell) -> None:
+def fetch_spark_prerequisites(settings: Settings, on_line: OnLine) -> None:
     """Fetch what this machine lacks for tasks that need Spark.
 
     Raises RuntimeConfigError if that can't be, and if Spark couldn't reach their workspaces.
     """
-    spark_engine(settings, spark_of(settings, tell=tell)).bring()
+    spark_engine(settings, spark_of(settings, on_line=on_line)).fetch_prerequisites()
 
 
 def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
@@ -320,17 +322,17 @@ def build_runtime(
     journal: Journal | None = None,
     *,
     drivers: int = 1,
-    tell: Tell = _unheard,
+    on_line: OnLine = _ignore_line,
 ) -> Runtime:
     """Everything one attempt needs, in the process that will run it.
 
-    As many processes as ``drivers`` may each have a Spark of its own on this machine; ``tell``
-    hears what has to be fetched for it.
+    As many processes as ``drivers`` may each have a Spark of its own on this machine; ``on_line``
+    gets what has to be fetched for it.
     """
     return Runtime(
         store=open_store(settings),
         orchestrator=_open_orchestrator(settings),
-        engines=Engines(settings, drivers=drivers, tell=tell),
+        engines=Engines(settings, drivers=drivers, on_line=on_line),
         clock=SystemClock(),
         journal=journal or SilentJournal(),
         workspace_root=settings.attempts,

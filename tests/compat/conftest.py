@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.toolchain.cache import problem_with
+from perago.toolchain.cache import cache_problem
 
 HERE = Path(__file__).parent
 PEER = HERE.parents[1] / "benchmarks" / "lakefs_peer.py"
@@ -20,7 +20,7 @@ def peer_python():
     spec = importlib.util.spec_from_file_location("lakefs_peer", PEER)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if problem_with(module.peer_tool()) and os.environ.get("CI") != "true":
+    if cache_problem(module.peer_tool()) and os.environ.get("CI") != "true":
         pytest.skip("perago 0.6.1 isn't on this machine: `make bench` gets it")
     return module.ensure_peer(print)
 

@@ -22,19 +22,19 @@ class NoSpark:
 
     def load(self): ...
 
-    def bring(self): ...
+    def fetch_prerequisites(self): ...
 
     def start(self): ...
 
-    def begin(self, name, hadoop):
+    def open_session(self, name, hadoop):
         del name, hadoop
 
-    def headway(self):
+    def progress(self):
         return None
 
-    def end_jobs(self): ...
+    def cancel_jobs(self): ...
 
-    def end(self): ...
+    def close_session(self): ...
 
     def stop(self): ...
 
@@ -169,7 +169,7 @@ class TestSparkEngine(EngineConformance):
         assert len(modes) == 7
 
     def test_where_permissions_are_not_obeyed_everything_is_a_copy(self, bench, monkeypatch):
-        monkeypatch.setattr(local_files, "is_obedience_possible", lambda: False)
+        monkeypatch.setattr(local_files, "can_drop_privileges", lambda: False)
         opened = bench.open(bench.commit({"t/part": b"1"}))
         for shown in (opened.argument.input("t"), opened.argument.output("t")):
             assert (file_of(shown) / "part").stat().st_nlink == 1

@@ -13,7 +13,8 @@ from shared_conductor import ADDRESS_VARIABLE, shared_conductor
 from worker_rig import Place
 
 from perago.adapters.lakefs import client
-from perago.stack import conductor, lakefs, spark, spark_connect
+from perago.stack import conductor, lakefs, spark_connect
+from perago.stack.test_server import start_lakefs, start_spark_cluster, start_spark_connect
 
 
 def pytest_collection_modifyitems(items):
@@ -36,7 +37,7 @@ def lakefs_binaries():
 @pytest.fixture(scope="session")
 def lakefs_server(lakefs_binaries, tmp_path_factory):
     """One server for all tests of this process that leave it as it is: endpoint and credentials."""
-    with lakefs.start(tmp_path_factory.mktemp("lakefs")) as server:
+    with start_lakefs(tmp_path_factory.mktemp("lakefs")) as server:
         yield server
 
 
@@ -54,7 +55,7 @@ def spark_driver(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory):
     """A master with two workers, for all tests of this process: ``address`` is SPARK_MASTER."""
-    with spark.start(tmp_path_factory.mktemp("cluster")) as cluster:
+    with start_spark_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
 
 
@@ -62,13 +63,13 @@ def spark_cluster(tmp_path_factory):
 def connect_server(lakefs_server, tmp_path_factory):
     """A Spark Connect server on that lakeFS, for all tests of this process."""
     login = spark_connect.login_of(lakefs_server.settings)
-    with spark_connect.start(tmp_path_factory.mktemp("connect"), login=login) as server:
+    with start_spark_connect(tmp_path_factory.mktemp("connect"), login=login) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def _mortal_server(lakefs_binaries, tmp_path_factory):
-    with lakefs.start(tmp_path_factory.mktemp("mortal")) as server:
+    with start_lakefs(tmp_path_factory.mktemp("mortal")) as server:
         yield server
 
 
@@ -94,7 +95,7 @@ def policed(lakefs_binaries, tmp_path_factory):
     worker = User("worker", "WORKERWORKERWORKERWO", "the-secret-of-the-worker")
     with (
         AuthService(admin, worker) as service,
-        lakefs.start(tmp_path_factory.mktemp("policed"), config=service.config) as server,
+        start_lakefs(tmp_path_factory.mktemp("policed"), config=service.config) as server,
     ):
         yield SimpleNamespace(server=server, admin=admin, worker=worker)
 
@@ -116,7 +117,7 @@ def tls_server(lakefs_binaries, authority, tmp_path_factory):
     """A server that speaks TLS, with that authority's certificate."""
     tls = {"enabled": True, "cert_file": str(authority / "cert.pem")}
     config = {"tls": tls | {"key_file": str(authority / "key.pem")}}
-    with lakefs.start(tmp_path_factory.mktemp("tls"), config=config) as server:
+    with start_lakefs(tmp_path_factory.mktemp("tls"), config=config) as server:
         yield server
 
 

@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 
 from perago.file_lock import locked
-from perago.stack import conductor
 from perago.stack.server import read_record, stop
+from perago.stack.test_server import start_conductor
 
 ADDRESS_VARIABLE = "PERAGO_TEST_CONDUCTOR"
 """Names a server that is up already, for who runs a few tests again and again."""
@@ -20,7 +20,7 @@ def shared_conductor(directory):
     with locked(directory / "lock", lambda: None):
         count = _read(users)
         if count == 0:
-            conductor.start(server)
+            start_conductor(server)
         users.write_text(str(count + 1))
     try:
         yield read_record(server).health_url.replace("/health", "/api")

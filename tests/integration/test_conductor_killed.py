@@ -18,7 +18,7 @@ from worker_rig import Place, attempts_of
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Delivery
 from perago.model.run import StepPlan
-from perago.stack import conductor
+from perago.stack.test_server import start_conductor
 from perago.testing import FaultyWire
 from perago.testing.conformance.orchestrator_bench import completed, step, take, workspace
 
@@ -72,7 +72,7 @@ class CutReport(HeldExchange):
 @pytest.fixture(scope="module")
 def server(conductor_program, tmp_path_factory):
     directory = tmp_path_factory.mktemp("mortal-conductor")
-    with conductor.start(directory, java_options=STARTS_SOONER) as server:
+    with start_conductor(directory, java_options=STARTS_SOONER) as server:
         yield server
 
 

@@ -16,7 +16,7 @@ from perago.model.controls import TaskControls
 from perago.model.run import RunPlan, StepPlan
 from perago.model.workspace import WorkspaceRef
 from perago.settings import load_settings
-from perago.stack import lakefs
+from perago.stack.test_server import start_lakefs
 from perago.wiring import fence_file, open_lakefs, open_queue
 
 TASKS = Path(__file__).parent / "lakefs_tasks.py"
@@ -325,7 +325,7 @@ def test_where_actions_are_switched_off_auto_warns_once_and_cas_refuses(
     perago, project, lakefs_binaries, repository, monkeypatch
 ):
     config = {"actions": {"enabled": False}}
-    with lakefs.start(project / "server", config=config) as server:
+    with start_lakefs(project / "server", config=config) as server:
         _name(server, monkeypatch)
         perago("import", "data", "-r", repository, "--on", "lakefs")
         assert perago("fence", "install", repository).code == 0

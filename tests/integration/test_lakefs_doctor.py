@@ -24,7 +24,7 @@ from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.workspace import Signature, Upload
 from perago.operations.fence_install import install_fence
-from perago.stack import lakefs
+from perago.stack.test_server import start_lakefs
 from perago.testing.wire import FaultyWire, answer, set_header
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "troubleshoot-lakefs.md"
@@ -121,7 +121,7 @@ def world(project, request, monkeypatch):
 @pytest.fixture(scope="session")
 def actionless_server(lakefs_binaries, tmp_path_factory):
     config = {"actions": {"enabled": False}}
-    with lakefs.start(tmp_path_factory.mktemp("actionless"), config=config) as server:
+    with start_lakefs(tmp_path_factory.mktemp("actionless"), config=config) as server:
         yield server
 
 

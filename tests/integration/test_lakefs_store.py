@@ -8,7 +8,7 @@ from lakefs_bench import store_on
 from perago.adapters.lakefs.cache import ObjectCache
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.errors import StoreRefusedError
-from perago.stack import lakefs
+from perago.stack.test_server import start_lakefs
 from perago.testing.conformance.store import Bench, StoreConformance
 from perago.testing.conformance.store_updates import (
     ConditionalMerges,
@@ -61,7 +61,7 @@ class TestFencedLakeFSStore(ConditionalMerges, UnconditionalRelocations):
 
 
 def test_where_the_server_runs_no_actions_the_fence_does_not_count(lakefs_binaries, tmp_path):
-    with lakefs.start(tmp_path / "server", config={"actions": {"enabled": False}}) as server:
+    with start_lakefs(tmp_path / "server", config={"actions": {"enabled": False}}) as server:
         store = store_on(server)
         directory = tmp_path / "files"
         directory.mkdir()

@@ -16,8 +16,8 @@ from pyspark.sql import functions as sf
 from spark_rig import bare_session
 
 from perago import require_table
-from perago.adapters.spark.error_text import essence
-from perago.adapters.spark.files import complete_reader
+from perago.adapters.spark.error_text import short_message
+from perago.adapters.spark.files import table_reader
 from perago.adapters.spark.table_checks import check_table, check_tables
 from perago.errors import SparkPathError
 from perago.model.tables import describe
@@ -367,7 +367,7 @@ def files(spark, tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
 
     def read(source):
-        return complete_reader(spark, "parquet").load(str(root / source.path))
+        return table_reader(spark, "parquet").load(str(root / source.path))
 
     spark.range(100).coalesce(1).write.parquet(str(root / "good"))
     (root / "empty").mkdir()
@@ -447,14 +447,14 @@ def test_the_essence_of_an_error_is_one_line(spark, songs):
 
     with pytest.raises(Exception, match="no 1 here") as raised:
         songs.limit(1).select(sf.udf(boom, "int")("id")).collect()
-    assert essence(raised.value) == "ValueError: no 1 here"
+    assert short_message(raised.value) == "ValueError: no 1 here"
     with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND") as raised:
         spark.read.format("nonsense").load("x")
-    assert essence(raised.value).startswith("[DATA_SOURCE_NOT_FOUND] Failed to find the data")
+    assert short_message(raised.value).startswith("[DATA_SOURCE_NOT_FOUND] Failed to find the data")
     with pytest.raises(Exception, match="avro") as raised:
         spark.read.format("avro").load("x")
-    assert essence(raised.value).startswith("Failed to find data source: avro.")
-    assert essence(ValueError("a body's own")) is None
+    assert short_message(raised.value).startswith("Failed to find data source: avro.")
+    assert short_message(ValueError("a body's own")) is None
 
 
 def test_a_pandera_schema_is_checked_at_full_depth(songs, monkeypatch):

@@ -14,6 +14,7 @@ from lakefs_bench import store_on
 
 from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark_connect
+from perago.stack.test_server import start_spark_connect
 from perago.toolchain.java import spark_java
 from perago.toolchain.spark_jars import ensure_s3_jars
 
@@ -56,7 +57,7 @@ def server_with(tmp_path, monkeypatch):
         monkeypatch.setattr(spark_connect, "COMMITTER", {})
         path = f"{tmp_path}:{ensure_s3_jars(spark_java(print).java, print)[0].parent}/*"
         given = settings | {"spark.driver.extraClassPath": path}
-        started.append(spark_connect.start(tmp_path / "connect", settings=given))
+        started.append(start_spark_connect(tmp_path / "connect", settings=given))
         return started[-1].endpoint
 
     yield start

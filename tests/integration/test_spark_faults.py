@@ -26,7 +26,7 @@ from perago.model.outcome import PublishPath
 from perago.ports.environment import FAILPOINTS
 from perago.stack.server import free_port, launch
 from perago.stack.spark import worker_server
-from perago.stack.test_server import Running
+from perago.stack.test_server import TemporaryServer
 from perago.testing import ManualClock
 from perago.wiring import build_runtime, open_queue
 
@@ -74,7 +74,7 @@ def worker_elsewhere(spark_cluster, tmp_path):
         health_url=elsewhere(here.health_url),
         environment={name: elsewhere(value) for name, value in here.environment.items()},
     )
-    with Running(there, launch(there)):
+    with TemporaryServer(there, launch(there)):
         yield
 
 

@@ -14,7 +14,7 @@ from spark_rig import SparkPlace, engines_for, settings_for
 from perago.errors import RuntimeConfigError
 from perago.toolchain import java
 from perago.toolchain.spark_jars import VERSION
-from perago.wiring import bring_spark
+from perago.wiring import fetch_spark_prerequisites
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,7 +128,7 @@ def test_a_jar_that_can_not_be_fetched_is_named(lakefs_server, tmp_path, monkeyp
     settings = settings_for(tmp_path / "home", lakefs_server)
     cut_off(tmp_path, monkeypatch)
     with pytest.raises(RuntimeConfigError) as failure:
-        bring_spark(settings, lambda _line: None)
+        fetch_spark_prerequisites(settings, lambda _line: None)
     assert "hadoop-aws" in failure.value.message
     assert "spark.jars.repositories" in failure.value.fix
     assert not list((tmp_path / "tools").glob("spark-s3-jars*/*.jar")), "nothing half fetched"

@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 from shared_conductor import STARTS_SOONER
 
+from perago.errors import RuntimeConfigError
 from perago.settings import load_settings
-from perago.stack import conductor, lakefs
-from perago.stack import stack as lifecycle
+from perago.stack import conductor
 from perago.stack.processes import process_of
+from perago.stack.stack import down, status
+from perago.stack.test_server import start_conductor, start_lakefs
 
 PERAGO = Path(sys.executable).with_name("perago")
 _OURS = ("LAKECTL_", "LAKEFS_", "CONDUCTOR_", "PERAGO_")
@@ -35,7 +37,7 @@ def project(tmp_path, monkeypatch, lakefs_binaries):
         if name.startswith(_OURS) and name != "PERAGO_TOOLS":
             monkeypatch.delenv(name)
     yield tmp_path
-    lifecycle.down(tmp_path / ".perago" / "stack", print, delete_data=True)
+    down(tmp_path / ".perago" / "stack", print, delete_data=True)
 
 
 @pytest.fixture
@@ -173,7 +175,7 @@ def test_ctrl_c_leaves_nothing_half_started(project):
         assert up.wait(60) == 130
         assert "interrupted" in up.stderr.read()
     assert process_of(started) is None
-    assert lifecycle.status(project / ".perago" / "stack")[0].state == "stopped"
+    assert status(project / ".perago" / "stack")[0].state == "stopped"
     assert not (project / ".perago" / "stack" / "settings.env").exists()
 
 
@@ -193,8 +195,8 @@ def _pid_on_record(place):
 def test_a_server_that_cannot_start_is_reported_with_its_log_and_not_left(
     tmp_path, lakefs_binaries
 ):
-    with pytest.raises(lifecycle.RuntimeConfigError, match="unknown driver: nope") as failure:
-        lakefs.start(tmp_path / "server", config={"database": {"type": "nope"}})
+    with pytest.raises(RuntimeConfigError, match="unknown driver: nope") as failure:
+        start_lakefs(tmp_path / "server", config={"database": {"type": "nope"}})
     assert str(tmp_path / "server" / "server.log") in failure.value.fix
 
 
@@ -271,7 +273,7 @@ def test_logs_shows_the_end_and_follows(project, stack):
 
 
 def test_a_killed_server_comes_back_on_the_same_port_with_its_data(tmp_path, lakefs_binaries):
-    with lakefs.start(tmp_path / "server") as server:
+    with start_lakefs(tmp_path / "server") as server:
         before = server.endpoint, server.pid, server.access_key_id
         server.kill()
         assert not server.is_running
@@ -420,10 +422,8 @@ def test_both_servers_go_up_are_repaired_go_down_and_keep_what_they_know(
 def test_a_conductor_that_cannot_start_is_reported_with_its_log_and_not_left(
     tmp_path, conductor_program
 ):
-    with pytest.raises(
-        lifecycle.RuntimeConfigError, match=r"conductor 3\.32\.3 stopped"
-    ) as failure:
-        conductor.start(
+    with pytest.raises(RuntimeConfigError, match=r"conductor 3\.32\.3 stopped") as failure:
+        start_conductor(
             tmp_path / "server",
             properties={"spring.datasource.url": "jdbc:none:"},
             java_options=STARTS_SOONER,

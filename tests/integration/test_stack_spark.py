@@ -18,9 +18,9 @@ from lakefs_bench import store_on
 
 from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark as spark_program
-from perago.stack import stack as lifecycle
 from perago.stack.processes import process_of
 from perago.stack.spark_connect import login_of
+from perago.stack.stack import down
 from perago.toolchain.java import spark_java
 from perago.toolchain.spark_jars import ensure_s3_jars
 
@@ -108,7 +108,7 @@ def stack(lakefs_binaries, tmp_path_factory):
             directory=directory, command=command, script=script, up=up, settings=settings
         )
     finally:
-        lifecycle.down(directory, print, delete_data=True)
+        down(directory, print, delete_data=True)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_a_driver_has_both_workers_write_to_lakefs(stack, repository):
     }
     given = {
         "settings": settings,
-        "hadoop": login_of(stack.settings).settings_of(repository),
+        "hadoop": login_of(stack.settings).bucket_settings(repository),
         "table": f"s3a://{repository}/main/halves",
     }
     executors, rows = stack.script(ON_THE_CLUSTER, given, JAVA_HOME=str(java.home))

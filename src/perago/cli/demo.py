@@ -131,9 +131,9 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         from perago.operations.branch_ownership import own_branches
         from perago.operations.run_start import StartingPoint, start_run
         from perago.ports.orchestrator import SharedRuns
-        from perago.wiring import bring_spark, open_runs, open_store
+        from perago.wiring import fetch_spark_prerequisites, open_runs, open_store
 
-        bring_spark(settings, tell)
+        fetch_spark_prerequisites(settings, tell)
         store = for_this_command(open_store(settings))
         runs = for_this_command(open_runs(settings))
         repository = _unused_name(store)

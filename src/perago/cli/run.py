@@ -36,12 +36,12 @@ def get_spark_ready_for(plan: RunPlan, settings: Settings) -> None:
     """
     from perago.declare.loading import find_task
     from perago.declare.signature import SPARK
-    from perago.wiring import bring_spark
+    from perago.wiring import fetch_spark_prerequisites
 
     if settings.orchestrator != "embedded":
         return
     if any(find_task(step.module, step.task_name).engine == SPARK for step in plan.steps):
-        bring_spark(settings, tell)
+        fetch_spark_prerequisites(settings, tell)
 
 
 # --- A run to its end in front of a person: worked on by this process, or by Conductor's ---

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from perago.cli.options import Speaker
     from perago.settings import Settings
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 Named = tuple[str, ...] | None
 
@@ -30,9 +30,9 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Named:
     """The servers that are named; None if none is."""
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
 
-    known = lifecycle.names()
+    known = stack.names()
     for name in names:
         if name not in known:
             raise click.UsageError(f"No server is called {name!r}: there are {', '.join(known)}.")
@@ -67,11 +67,11 @@ def up(*, servers: Named, speaker: Speaker, settings: Settings) -> None:
     \b
     JSON: as of `status`, and "started": [name]
     """
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
 
     directory = _directory(settings)
     with _progress() as show:
-        started = lifecycle.up(directory, show, only=servers)
+        started = stack.up(directory, show, only=servers)
     document = {**_status_document(directory, servers), "started": started}
     speaker.say(document, lambda: _up_layout(document))
 
@@ -85,10 +85,10 @@ def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
     \b
     JSON: {"stopped": [name], "deleted_data": bool}
     """
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
 
     with _progress() as show:
-        stopped = lifecycle.down(_directory(settings), show, delete_data=delete_data)
+        stopped = stack.down(_directory(settings), show, delete_data=delete_data)
     document = {"stopped": stopped, "deleted_data": delete_data}
     speaker.say(document, lambda: _down_layout(stopped, delete_data=delete_data))
 
@@ -133,10 +133,10 @@ def logs(
     \b
     JSON: {"logs": [{name, path, bytes}]}: programs read the files
     """
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
     from perago.stack.server import last_lines
 
-    shown = lifecycle.status(_directory(settings), only=servers)
+    shown = stack.status(_directory(settings), only=servers)
     found = [(one.name, one.log) for one in shown if one.log.exists()]
     if speaker.as_json:
         listed = [{"name": n, "path": str(p), "bytes": p.stat().st_size} for n, p in found]
@@ -167,12 +167,12 @@ def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings
     """
     from rich.text import Text
 
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
     from perago.toolchain.cache import tools_directory
 
     del settings
     with _progress() as show:
-        got = lifecycle.prepare(show, only=servers)
+        got = stack.prepare(show, only=servers)
     if got or not quiet or speaker.as_json:
         line = f"got {', '.join(got)}" if got else "nothing is missing"
         document = {"got": got, "tools": str(tools_directory())}
@@ -180,7 +180,7 @@ def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings
 
 
 @contextmanager
-def _progress() -> Iterator[Tell]:
+def _progress() -> Iterator[OnLine]:
     """One line that changes, with the time it takes, on a terminal; else a line for each step."""
     if not is_terminal(sys.stderr):
         yield tell
@@ -207,9 +207,9 @@ def _directory(settings: Settings) -> Path:
 
 def _status_document(directory: Path, only: Named) -> dict[str, object]:
     from perago.settings import STACK_SETTINGS
-    from perago.stack import stack as lifecycle
+    from perago.stack import stack
 
-    servers = lifecycle.status(directory, only=only)
+    servers = stack.status(directory, only=only)
     return {
         "ok": all(one.state == "running" for one in servers),
         "settings_file": str(directory / STACK_SETTINGS),

@@ -6,10 +6,10 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.spark.configuration import COMMITTER, chosen_master, spark_defaults, uri_of
-from perago.adapters.spark.connect import Remote
+from perago.adapters.spark.configuration import COMMITTER, chosen_master, s3a_uri, spark_defaults
+from perago.adapters.spark.connect import ConnectServer
 from perago.adapters.spark.driver import assert_reachable
-from perago.adapters.spark.error_text import essence
+from perago.adapters.spark.error_text import short_message
 from perago.doctor.machine import Finding, has_a_store
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.toolchain.java import installed_spark_java
@@ -52,8 +52,8 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
     try:
         spark = spark_of(settings)
         engine = spark_engine(settings, spark)
-        if isinstance(spark, Remote):
-            engine.assert_within_reach()
+        if isinstance(spark, ConnectServer):
+            engine.assert_files_reachable()
             yield from _connect(spark, settings, repository)
         else:
             yield from _driver(settings, engine)
@@ -64,7 +64,7 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
 def _driver(settings: Settings, engine: SparkEngine) -> Iterator[Finding]:
     master, source = _master(settings)
     try:
-        engine.assert_within_reach()
+        engine.assert_files_reachable()
         assert_reachable(master)
     except RuntimeConfigError as error:
         if source == _BY_VARIABLE:
@@ -100,7 +100,7 @@ def _master(settings: Settings) -> tuple[str, str]:
     return master, next((name for name, value in named.items() if value == master), "the default")
 
 
-def _connect(spark: Remote, settings: Settings, repository: str | None) -> Iterator[Finding]:
+def _connect(spark: ConnectServer, settings: Settings, repository: str | None) -> Iterator[Finding]:
     with _session(spark) as session:
         yield Finding("spark connect", "ok", f"{spark.address}, Spark {session.version}")
         yield from committer_findings({key: _in_force(session, key) for key in COMMITTER})
@@ -131,19 +131,19 @@ def committer_findings(found: Mapping[str, str]) -> list[Finding]:
 
 
 @contextmanager
-def _session(spark: Remote) -> Iterator[SparkSession]:
+def _session(spark: ConnectServer) -> Iterator[SparkSession]:
     try:
-        yield spark.begin(_NOTHING, {})
+        yield spark.open_session(_NOTHING, {})
     finally:
-        spark.end()
+        spark.close_session()
 
 
 def _way_to(session: SparkSession, repository: str) -> Finding:
     """Have the server look for what isn't there: that it isn't is the right answer."""
     try:
-        session.read.text(uri_of(repository, "main", _NOTHING)).count()
+        session.read.text(s3a_uri(repository, "main", _NOTHING)).count()
     except Exception as error:  # noqa: BLE001 - whatever it says is the finding
-        said = essence(error) or str(error)
+        said = short_message(error) or str(error)
         if _NOT_FOUND in said:
             return Finding("spark s3a", "ok", f"the server reads {repository!r} through s3a")
         return Finding(

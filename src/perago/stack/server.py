@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 
 # --- Files that nobody but their owner may read, and that are never seen half written ---
@@ -81,9 +81,9 @@ class Server:
     health_url: str
     files: Mapping[str, str] = field(repr=False)
     settings: Mapping[str, str] = field(repr=False)
-    deaf_to: str | tuple[str, ...]
+    hidden_variables: str | tuple[str, ...]
     """Variables that begin so would change its configuration, and are kept from it."""
-    patience_seconds: float = 60.0
+    start_timeout_seconds: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables it gets beside those that it inherits."""
 
@@ -93,7 +93,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServerKind:
     """A server the stack can have. Its module makes one; nothing else needs to know about it.
 
     ``prepare`` fetches or builds what is missing and ``is_prepared`` tells that nothing is;
@@ -103,9 +103,9 @@ class Kind:
     name: str
     title: str
     version: str
-    prepare: Callable[[Tell], object]
+    prepare: Callable[[OnLine], object]
     is_prepared: Callable[[], bool]
-    server: Callable[[Path, int, Tell], Server]
+    server: Callable[[Path, int, OnLine], Server]
     group: str | None = None
     """Another name, which it shares with those that are of use only together."""
     variable: str | None = None
@@ -113,7 +113,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ServerRecord:
     """What a server's directory tells of the one that was started there last."""
 
     port: int
@@ -133,7 +133,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
+class StartingServer:
     """A server that was told to start. Who begins one has to wait for it, or stop it."""
 
     server: Server
@@ -155,14 +155,14 @@ class Starting:
 
     def _await_health(self) -> Process:
         server, process = self.server, self.process
-        deadline = time.monotonic() + server.patience_seconds
+        deadline = time.monotonic() + server.start_timeout_seconds
         while True:
             if process is None or not process.is_alive:
                 raise _unwell(server, "stopped while it was starting", self.log_since)
             if is_healthy(server.health_url) and process.is_alive:
                 return process
             if time.monotonic() >= deadline:
-                late = f"isn't healthy after {server.patience_seconds:g} s"
+                late = f"isn't healthy after {server.start_timeout_seconds:g} s"
                 raise _unwell(server, late, self.log_since)
             time.sleep(_POLL_SECONDS)
 
@@ -173,11 +173,11 @@ def address_of(url: str) -> str:
 
 
 def launch(server: Server) -> Process:
-    """Start a server and return when it is healthy. Raises as :meth:`Starting.until_healthy`."""
-    return begin(server).until_healthy()
+    """Start a server and wait. Raises as :meth:`StartingServer.until_healthy` does."""
+    return start(server).until_healthy()
 
 
-def begin(server: Server) -> Starting:
+def start(server: Server) -> StartingServer:
     """Start a server and don't wait for it, so that several can start side by side.
 
     An interrupt leaves nothing of it running.
@@ -186,7 +186,7 @@ def begin(server: Server) -> Starting:
     for name, text in server.files.items():
         write_private(server.directory / name, text)
     log_before = server.log.stat().st_size if server.log.exists() else 0
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(server.deaf_to)}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(server.hidden_variables)}
     process = None
     try:
         with uninterrupted():
@@ -200,7 +200,7 @@ def begin(server: Server) -> Starting:
     except BaseException:
         _abandon(server, process)
         raise
-    return Starting(server, process, log_before)
+    return StartingServer(server, process, log_before)
 
 
 def _abandon(server: Server, process: Process | None) -> None:
@@ -229,22 +229,22 @@ def stop(directory: Path) -> bool | None:
 
 
 def _record(server: Server, process: Process | None, *, answered: bool = False) -> None:
-    now = Recorded(server.port, server.health_url, server.version, process, answered)
+    now = ServerRecord(server.port, server.health_url, server.version, process, answered)
     _write(server.directory, now)
 
 
-def _write(directory: Path, recorded: Recorded) -> None:
+def _write(directory: Path, recorded: ServerRecord) -> None:
     write_private(directory / _STATE, json.dumps(asdict(recorded)) + "\n")
 
 
-def read_record(directory: Path) -> Recorded | None:
+def read_record(directory: Path) -> ServerRecord | None:
     """What was noted there last; None if nothing was, or if it makes no sense."""
     try:
         said = json.loads((directory / _STATE).read_text(encoding="utf-8"))
         process = said["process"] and Process(
             int(said["process"]["pid"]), said["process"]["started"]
         )
-        return Recorded(
+        return ServerRecord(
             int(said["port"]),
             said["health_url"],
             said["version"],

@@ -5,14 +5,17 @@ Whoever can open a connection to the master can have it run code, as on any such
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.stack.server import LOOPBACK, Kind, Server, begin, launch, port_for, read_record, stop
-from perago.stack.test_server import Running
+from perago.stack.server import (
+    LOOPBACK,
+    Server,
+    ServerKind,
+    read_record,
+)
 from perago.toolchain.java import OPTION_VARIABLES, installed_spark_java, spark_java
 from perago.toolchain.spark_archive import build_driver_archive, driver_archive
 from perago.toolchain.spark_jars import (
@@ -26,12 +29,12 @@ from perago.toolchain.spark_jars import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
     from perago.toolchain.java import SparkJava
 
 
 # --- Spark's program for servers: the PySpark wheel, a Java, jars for S3, and where it may ---
-DEAF_TO = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_HOME", *OPTION_VARIABLES)
+HIDDEN_VARIABLES = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_HOME", *OPTION_VARIABLES)
 """The user's own Spark is another one."""
 SCRATCH = "tmp"
 PATIENCE_SECONDS = 180.0
@@ -62,20 +65,20 @@ class SparkProgram:
         }
 
 
-def spark_program(tell: Tell) -> SparkProgram:
+def spark_program(on_line: OnLine) -> SparkProgram:
     """The program: from the cache, else fetched now.
 
     Raises RuntimeConfigError if PySpark isn't installed, or a Java or the jars can't be had.
     """
-    home, java = spark_home(), spark_java(tell)
-    jars = ensure_s3_jars(java.java, tell)
+    home, java = spark_home(), spark_java(on_line)
+    jars = ensure_s3_jars(java.java, on_line)
     return SparkProgram(home, java, jars, driver_archive(java, jars))
 
 
-def prepare(tell: Tell) -> None:
+def prepare(on_line: OnLine) -> None:
     """Get the program, and build the archive that lets drivers start sooner. Raises as above."""
-    program = spark_program(tell)
-    build_driver_archive(program.java, program.jars, tell)
+    program = spark_program(on_line)
+    build_driver_archive(program.java, program.jars, on_line)
 
 
 def is_prepared() -> bool:
@@ -87,7 +90,7 @@ def is_prepared() -> bool:
 
 
 WORKERS = ("spark-worker-1", "spark-worker-2")
-_MASTER = "spark-master"
+MASTER = "spark-master"
 _PROPERTIES = "spark.properties"
 # Enough for an executor with what Spark gives one by default.
 _WORKER_MEMORY = "1536m"
@@ -97,19 +100,19 @@ _DAEMON = {
 }
 
 
-def master_server(directory: Path, port: int, tell: Tell) -> Server:
+def master_server(directory: Path, port: int, on_line: OnLine) -> Server:
     """A master whose files are all in ``directory``."""
     return _daemon(
-        *(_MASTER, directory, port, tell),
+        *(MASTER, directory, port, on_line),
         words=("org.apache.spark.deploy.master.Master",),
         properties={"spark.master.rest.enabled": "false"},
     )
 
 
-def worker_server(name: str, directory: Path, port: int, tell: Tell, *, master: str) -> Server:
+def worker_server(name: str, directory: Path, port: int, on_line: OnLine, *, master: str) -> Server:
     """A worker of the master at that address, whose files and executors' are in ``directory``."""
     return _daemon(
-        *(name, directory, port, tell),
+        *(name, directory, port, on_line),
         words=(
             *("org.apache.spark.deploy.worker.Worker", "--cores", "1"),
             *("--memory", _WORKER_MEMORY, "--work-dir", str(directory.absolute() / "work")),
@@ -123,14 +126,14 @@ def _daemon(
     name: str,
     directory: Path,
     port: int,
-    tell: Tell,
+    on_line: OnLine,
     *,
     words: tuple[str, ...],
     properties: dict[str, str],
     last: tuple[str, ...] = (),
 ) -> Server:
     directory = directory.absolute()
-    program = spark_program(tell)
+    program = spark_program(on_line)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / SCRATCH).mkdir(exist_ok=True)
     return Server(
@@ -145,22 +148,22 @@ def _daemon(
         health_url=f"spark://{LOOPBACK}:{port}",
         files={_PROPERTIES: "".join(f"{key} {value}\n" for key, value in properties.items())},
         settings={},
-        deaf_to=DEAF_TO,
-        patience_seconds=PATIENCE_SECONDS,
+        hidden_variables=HIDDEN_VARIABLES,
+        start_timeout_seconds=PATIENCE_SECONDS,
         environment={**program.environment(directory), **_DAEMON},
     )
 
 
-def _worker_beside(name: str, directory: Path, port: int, tell: Tell) -> Server:
-    record = read_record(directory.parent / _MASTER)
+def _worker_beside(name: str, directory: Path, port: int, on_line: OnLine) -> Server:
+    record = read_record(directory.parent / MASTER)
     if record is None:
         raise RuntimeConfigError(f"{name} has no master", fix="`perago stack up spark`")
-    return worker_server(name, directory, port, tell, master=record.endpoint)
+    return worker_server(name, directory, port, on_line, master=record.endpoint)
 
 
 KINDS = (
-    Kind(
-        name=_MASTER,
+    ServerKind(
+        name=MASTER,
         title="Spark's master",
         version=VERSION,
         prepare=prepare,
@@ -170,7 +173,7 @@ KINDS = (
         variable="SPARK_MASTER",
     ),
     *(
-        Kind(
+        ServerKind(
             name=name,
             title=f"Spark's worker {number}",
             version=VERSION,
@@ -183,48 +186,3 @@ KINDS = (
     ),
 )
 """In the order they are started."""
-
-
-class RunningCluster:
-    """A master and its workers for a test, which end with this object."""
-
-    def __init__(self, master: Running, workers: list[Running]) -> None:
-        self.master = master
-        self.workers = workers
-
-    @property
-    def address(self) -> str:
-        """As SPARK_MASTER has it."""
-        return self.master.endpoint
-
-    def stop(self) -> None:
-        for server in (*self.workers, self.master):
-            server.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-def start(directory: Path) -> RunningCluster:
-    """Start a cluster in ``directory``. Raises RuntimeConfigError if it doesn't come up."""
-
-    def tell(_line: str) -> None:
-        pass
-
-    place = directory / _MASTER
-    master = master_server(place, port_for(place), tell)
-    with ExitStack() as undo:
-        undo.callback(stop, place)
-        cluster = RunningCluster(Running(master, launch(master)), [])
-        starting = []
-        for name in WORKERS:
-            place = directory / name
-            undo.callback(stop, place)
-            worker = worker_server(name, place, port_for(place), tell, master=cluster.address)
-            starting.append(begin(worker))
-        cluster.workers += [Running(one.server, one.until_healthy()) for one in starting]
-        undo.pop_all()
-    return cluster

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.spark.configuration import COMMITTER, LakeFSLogin, as_properties
 from perago.stack import lakefs
-from perago.stack.server import LOOPBACK, Kind, Server, launch, port_for, read_record
+from perago.stack.server import LOOPBACK, Server, ServerKind, read_record
 from perago.stack.spark import (
-    DEAF_TO,
+    HIDDEN_VARIABLES,
     PATIENCE_SECONDS,
     SCRATCH,
     is_prepared,
     prepare,
     spark_program,
 )
-from perago.stack.test_server import Running
 from perago.toolchain.spark_archive import archive_options
 from perago.toolchain.spark_jars import VERSION
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.stack.spark import SparkProgram
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 _PROPERTIES = "spark.properties"
 _MEMORY = "1g"
@@ -34,7 +33,7 @@ _MEMORY = "1g"
 def connect_server(
     directory: Path,
     port: int,
-    tell: Tell,
+    on_line: OnLine,
     *,
     login: LakeFSLogin | None,
     settings: Mapping[str, str] | None = None,
@@ -45,7 +44,7 @@ def connect_server(
     file alone.
     """
     directory = directory.absolute()
-    program = spark_program(tell)
+    program = spark_program(on_line)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / SCRATCH).mkdir(exist_ok=True)
     configured = configuration(directory, port, program, login) | dict(settings or {})
@@ -63,8 +62,8 @@ def connect_server(
         health_url=f"sc://{LOOPBACK}:{port}",
         files={_PROPERTIES: as_properties(configured)},
         settings={},
-        deaf_to=DEAF_TO,
-        patience_seconds=PATIENCE_SECONDS,
+        hidden_variables=HIDDEN_VARIABLES,
+        start_timeout_seconds=PATIENCE_SECONDS,
         environment={**program.environment(directory), "PYSPARK_PYTHON": sys.executable},
     )
 
@@ -76,7 +75,7 @@ def configuration(
     options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData"
     if program.archive:
         options += f" {archive_options(program.archive)}"
-    s3a = login.settings_of_all() if login else {}
+    s3a = login.global_settings() if login else {}
     return {
         "spark.app.name": "perago-stack",
         "spark.master": "local[2]",
@@ -96,13 +95,13 @@ def configuration(
     }
 
 
-def _beside_lakefs(directory: Path, port: int, tell: Tell) -> Server:
+def _beside_lakefs(directory: Path, port: int, on_line: OnLine) -> Server:
     """With the way to the lakeFS of the same stack, if it has one."""
     place = directory.parent / lakefs.KIND.name
     record = read_record(place)
-    server = lakefs.lakefs_server(place, record.port, tell) if record else None
+    server = lakefs.lakefs_server(place, record.port, on_line) if record else None
     login = login_of(server.settings) if server else None
-    return connect_server(directory, port, tell, login=login)
+    return connect_server(directory, port, on_line, login=login)
 
 
 def login_of(settings: Mapping[str, str]) -> LakeFSLogin:
@@ -114,7 +113,7 @@ def login_of(settings: Mapping[str, str]) -> LakeFSLogin:
     )
 
 
-KIND = Kind(
+KIND = ServerKind(
     name="spark-connect",
     title="Spark Connect",
     version=VERSION,
@@ -123,19 +122,3 @@ KIND = Kind(
     server=_beside_lakefs,
     variable="SPARK_REMOTE",
 )
-
-
-def start(
-    directory: Path,
-    *,
-    login: LakeFSLogin | None = None,
-    settings: Mapping[str, str] | None = None,
-) -> Running:
-    """Start a Spark Connect server in ``directory``, on any free port.
-
-    ``settings`` are Spark's, put over ours. Raises RuntimeConfigError if it doesn't come up.
-    """
-    server = connect_server(
-        directory, port_for(directory), lambda _line: None, login=login, settings=settings
-    )
-    return Running(server, launch(server))

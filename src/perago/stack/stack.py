@@ -20,20 +20,20 @@ from perago.errors import RuntimeConfigError
 from perago.file_lock import locked
 from perago.settings import STACK_SETTINGS
 from perago.stack import conductor, lakefs, spark, spark_connect
-from perago.stack.server import LOG, begin, is_healthy, port_for, read_record, stop, write_private
+from perago.stack.server import LOG, is_healthy, port_for, read_record, start, stop, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from perago.stack.server import Kind, Recorded, Server, Starting
-    from perago.toolchain.cache import Tell
+    from perago.stack.server import Server, ServerKind, ServerRecord, StartingServer
+    from perago.toolchain.cache import OnLine
 
 
-KINDS: tuple[Kind, ...] = (lakefs.KIND, conductor.KIND)
+KINDS: tuple[ServerKind, ...] = (lakefs.KIND, conductor.KIND)
 """What a stack has, in the order they are started."""
-ON_REQUEST: tuple[Kind, ...] = (*spark.KINDS, spark_connect.KIND)
+ON_REQUEST: tuple[ServerKind, ...] = (*spark.KINDS, spark_connect.KIND)
 """What it has besides if somebody asks for it by name, started after those."""
 _CLAIM = ".gitignore"
 _CLAIM_TEXT = "# `perago stack` keeps servers here, with their credentials and data.\n*\n"
@@ -57,16 +57,16 @@ class ServerStatus:
     log: Path
 
 
-def prepare(tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
+def prepare(on_line: OnLine, *, only: Collection[str] | None = None) -> list[str]:
     """Fetch or build what is missing, for all servers or the named ones; which had some missing."""
     wanted = _all() if only is None else _chosen(only)
     missing = [kind for kind in wanted if not kind.is_prepared()]
     for kind in missing:
-        kind.prepare(tell)
+        kind.prepare(on_line)
     return [kind.name for kind in missing]
 
 
-def up(directory: Path, tell: Tell, *, only: Collection[str] | None = None) -> list[str]:
+def up(directory: Path, on_line: OnLine, *, only: Collection[str] | None = None) -> list[str]:
     """Make the usual servers or the named ones run and answer; those it started.
 
     Writes the settings of all that run.
@@ -76,22 +76,24 @@ def up(directory: Path, tell: Tell, *, only: Collection[str] | None = None) -> l
     something else.
     """
     chosen = _chosen(only)
-    prepare(tell, only=[kind.name for kind in chosen])
-    with _alone(directory, tell), ExitStack() as undo:
+    prepare(on_line, only=[kind.name for kind in chosen])
+    with _alone(directory, on_line), ExitStack() as undo:
         _claim(directory)
-        starting: list[Starting] = []
+        starting: list[StartingServer] = []
         settings: dict[str, str] = {}
         for kind in _all():
             place = directory / kind.name
-            server = _kept(kind, place, tell) if kind in chosen else _as_it_is(kind, place, tell)
+            server = (
+                _kept(kind, place, on_line) if kind in chosen else _as_it_is(kind, place, on_line)
+            )
             if server is None and kind in chosen:
-                server = kind.server(place, port_for(place), tell)
+                server = kind.server(place, port_for(place), on_line)
                 undo.callback(stop, place)
-                tell(f"starting {kind.title} {kind.version} on port {server.port}")
-                starting.append(begin(server))
+                on_line(f"starting {kind.title} {kind.version} on port {server.port}")
+                starting.append(start(server))
             settings.update(server.settings if server else {})
         for one in starting:
-            tell(f"waiting until {one.server.name} answers")
+            on_line(f"waiting until {one.server.name} answers")
             one.until_healthy()
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         write_private(directory / STACK_SETTINGS, _SETTINGS_HEADING + "".join(lines))
@@ -99,16 +101,16 @@ def up(directory: Path, tell: Tell, *, only: Collection[str] | None = None) -> l
     return [one.server.name for one in starting]
 
 
-def down(directory: Path, tell: Tell, *, delete_data: bool = False) -> list[str]:
+def down(directory: Path, on_line: OnLine, *, delete_data: bool = False) -> list[str]:
     """Stop every server, the last one first; the servers that ran. Data stays unless it is asked.
 
     A directory that no stack was ever started in is left as it is.
     """
     if not _is_claimed(directory):
         return []
-    with _alone(directory, tell):
+    with _alone(directory, on_line):
         (directory / STACK_SETTINGS).unlink(missing_ok=True)
-        tell("stopping")
+        on_line("stopping")
         stopped = [k.name for k in reversed(_all()) if stop(directory / k.name) is not None]
         if delete_data:
             for place in (directory / kind.name for kind in _all()):
@@ -130,17 +132,17 @@ def names() -> list[str]:
     return list(dict.fromkeys(kind.group or kind.name for kind in _all()))
 
 
-def _all() -> tuple[Kind, ...]:
+def _all() -> tuple[ServerKind, ...]:
     return (*KINDS, *ON_REQUEST)
 
 
-def _chosen(only: Collection[str] | None) -> list[Kind]:
+def _chosen(only: Collection[str] | None) -> list[ServerKind]:
     if only is None:
         return list(KINDS)
     return [kind for kind in _all() if kind.name in only or kind.group in only]
 
 
-def _status(kind: Kind, place: Path) -> ServerStatus:
+def _status(kind: ServerKind, place: Path) -> ServerStatus:
     record = read_record(place)
     process = record.process if record and record.is_running else None
     healthy = record is not None and process is not None and is_healthy(record.health_url)
@@ -158,31 +160,33 @@ def _status(kind: Kind, place: Path) -> ServerStatus:
     )
 
 
-def _as_it_is(kind: Kind, place: Path, tell: Tell) -> Server | None:
+def _as_it_is(kind: ServerKind, place: Path, on_line: OnLine) -> Server | None:
     """The server that runs and answers there, if there is one."""
     record = read_record(place)
     if record is None or not record.is_running or not is_healthy(record.health_url):
         return None
-    return kind.server(place, record.port, tell)
+    return kind.server(place, record.port, on_line)
 
 
-def _kept(kind: Kind, place: Path, tell: Tell) -> Server | None:
+def _kept(kind: ServerKind, place: Path, on_line: OnLine) -> Server | None:
     """The server that runs there; None, with nothing running, if it is of no use any more."""
     record = read_record(place)
     if record is None or not record.is_running:
         return None
     if record.version == kind.version:
-        server = kind.server(place, record.port, tell)
-        if _answers_soon(record, server.patience_seconds):
+        server = kind.server(place, record.port, on_line)
+        if _answers_soon(record, server.start_timeout_seconds):
             return server
-    tell(f"{kind.title} {record.version} doesn't answer, or is another version's: replacing it")
+    on_line(f"{kind.title} {record.version} doesn't answer, or is another version's: replacing it")
     stop(place)
     return None
 
 
-def _answers_soon(record: Recorded, patience_seconds: float) -> bool:
+def _answers_soon(record: ServerRecord, start_timeout_seconds: float) -> bool:
     """It may have been started a moment ago, by a command that was killed."""
-    deadline = time.monotonic() + (_SECONDS_TO_RECOVER if record.answered else patience_seconds)
+    deadline = time.monotonic() + (
+        _SECONDS_TO_RECOVER if record.answered else start_timeout_seconds
+    )
     while not is_healthy(record.health_url):
         if not record.is_running or time.monotonic() > deadline:
             return False
@@ -190,9 +194,9 @@ def _answers_soon(record: Recorded, patience_seconds: float) -> bool:
     return True
 
 
-def _alone(directory: Path, tell: Tell) -> AbstractContextManager[None]:
+def _alone(directory: Path, on_line: OnLine) -> AbstractContextManager[None]:
     return locked(
-        directory / "lock", lambda: tell(f"waiting: another command works on {directory}")
+        directory / "lock", lambda: on_line(f"waiting: another command works on {directory}")
     )
 
 

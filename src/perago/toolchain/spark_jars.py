@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 from perago.errors import RuntimeConfigError
 from perago.toolchain import java as javas
-from perago.toolchain.cache import Tool, ensure, problem_with, run, sha256_of
+from perago.toolchain.cache import Tool, cache_problem, ensure, run, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
     from perago.toolchain.java import Java
 
 
@@ -84,7 +84,7 @@ class Jar:
 
 def ensure_s3_jars(
     java: Java,
-    tell: Tell,
+    on_line: OnLine,
     *,
     ivy_settings: str | None = None,
     repositories: Sequence[str] = (),
@@ -96,13 +96,13 @@ def ensure_s3_jars(
     ``spark.jars.repositories``. Raises RuntimeConfigError if one can't be fetched, or isn't the
     published one.
     """
-    ensure(_tool(), lambda room: _fetch(java, room, tell, ivy_settings, repositories), tell)
+    ensure(_tool(), lambda room: _fetch(java, room, on_line, ivy_settings, repositories), on_line)
     return _places()
 
 
 def cached_s3_jars() -> tuple[Path, ...] | None:
     """What :func:`ensure_s3_jars` needs not fetch."""
-    return _places() if problem_with(_tool()) is None else None
+    return _places() if cache_problem(_tool()) is None else None
 
 
 @cache
@@ -124,7 +124,7 @@ def _places() -> tuple[Path, ...]:
 
 
 def _fetch(
-    java: Java, room: Path, tell: Tell, ivy_settings: str | None, repositories: Sequence[str]
+    java: Java, room: Path, on_line: OnLine, ivy_settings: str | None, repositories: Sequence[str]
 ) -> None:
     jars = _wanted()
     fix = (
@@ -133,7 +133,7 @@ def _fetch(
         f"{_tool().directory} from a machine that has it"
     )
     words = f"fetching Spark's {len(jars)} jars for S3"
-    tell(f"{words}: 13 MB, once for this machine")
+    on_line(f"{words}: 13 MB, once for this machine")
     work = room / "ivy"
     work.mkdir()
     if ivy_settings is None:
@@ -147,7 +147,7 @@ def _fetch(
         if _FETCHED_LINE in line:
             fetched += 1
             if fetched % _LINES_APART == 0:
-                tell(f"{words}: {fetched} are here")
+                on_line(f"{words}: {fetched} are here")
 
     (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
     run(
@@ -162,7 +162,7 @@ def _fetch(
         fix=fix,
         environment=javas.environment(),
         directory=work,
-        on_line=count,
+        on_output=count,
     )
     for jar in jars:
         _assert_published(jar, room / jar.file_name, fix)

@@ -328,7 +328,7 @@ def main() -> None:
         tasks = load_tasks(employment.modules)
         patience = employment.store_patience_seconds
         runtime = replace(
-            build_runtime(employment.settings, drivers=employment.executors, tell=_tell),
+            build_runtime(employment.settings, drivers=employment.executors, on_line=_tell),
             store_patience_seconds=patience,
         )
         if employment.settings.spark_remote is not None:

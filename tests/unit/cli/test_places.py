@@ -9,8 +9,8 @@ import pytest
 from perago.cli.options import place_of, places_from, settings_at
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
-from perago.stack import stack as lifecycle
 from perago.stack.processes import process_of
+from perago.stack.stack import KINDS
 
 STACK = """\
 LAKECTL_SERVER_ENDPOINT_URL=http://127.0.0.1:1
@@ -35,7 +35,7 @@ def stack(tmp_path):
     directory = tmp_path / ".perago" / "stack"
     process = asdict(process_of(os.getpid()))
     record = {"port": 1, "health_url": "http://127.0.0.1:1/", "version": "1", "process": process}
-    for kind in lifecycle.KINDS:
+    for kind in KINDS:
         (directory / kind.name).mkdir(parents=True)
         (directory / kind.name / "state.json").write_text(json.dumps(record))
     (directory / STACK_SETTINGS).write_text(STACK)

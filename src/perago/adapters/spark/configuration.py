@@ -175,11 +175,11 @@ class LakeFSLogin:
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
-    def settings_of(self, repository: str) -> dict[str, str]:
+    def bucket_settings(self, repository: str) -> dict[str, str]:
         """Hadoop settings for the bucket that a repository is to ``s3a``."""
         return {f"fs.s3a.bucket.{repository}.{name}": v for name, v in self._settings().items()}
 
-    def settings_of_all(self) -> dict[str, str]:
+    def global_settings(self) -> dict[str, str]:
         """Hadoop settings for a Spark that has no other buckets than this server's."""
         return {f"fs.s3a.{name}": value for name, value in self._settings().items()}
 
@@ -197,6 +197,6 @@ class LakeFSLogin:
         }
 
 
-def uri_of(repository: str, ref: str, key: str) -> str:
+def s3a_uri(repository: str, ref: str, key: str) -> str:
     """Where ``s3a`` finds a key at a commit or on a branch."""
     return f"s3a://{repository}/{ref}/{key}"

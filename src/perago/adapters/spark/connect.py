@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from perago.adapters.spark.driver import REACH_SECONDS
-from perago.adapters.spark.error_text import essence, hush
+from perago.adapters.spark.error_text import short_message, silence_query_logger
 from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError
 from perago.model.outcome import Computation
@@ -26,7 +26,7 @@ _FIX = "start the Spark Connect server, correct the address, or unset SPARK_REMO
 
 
 @dataclass(slots=True)
-class Remote:
+class ConnectServer:
     """Implements :class:`perago.adapters.spark.engine.Spark`. ``url`` may hold a token."""
 
     url: str = field(repr=False)
@@ -60,7 +60,7 @@ class Remote:
             ) from error
         self.load()
 
-    def bring(self) -> None:
+    def fetch_prerequisites(self) -> None:
         self.load()
 
     def load(self) -> None:
@@ -72,17 +72,17 @@ class Remote:
                 fix="pip install 'perago-runtime[connect]', or unset SPARK_REMOTE",
             ) from error
 
-    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+    def open_session(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         del hadoop  # is the server's own business
         self.start()
         from pyspark.sql.connect.readwriter import DataFrameWriter
 
-        hush()
+        silence_query_logger()
         adapt_writers(DataFrameWriter)
         self._name = name
-        return self.afresh()
+        return self.fresh_session()
 
-    def afresh(self) -> SparkSession:
+    def fresh_session(self) -> SparkSession:
         """What is cached over there is everybody's; a check reads where nobody has read before."""
         from pyspark.sql import SparkSession
 
@@ -91,7 +91,7 @@ class Remote:
             session.version  # noqa: B018 - asks the server
         except Exception as error:
             raise RuntimeConfigError(
-                f"SPARK_REMOTE={self.address} can't be used: {essence(error) or error}",
+                f"SPARK_REMOTE={self.address} can't be used: {short_message(error) or error}",
                 fix=_FIX,
             ) from error
         session.registerProgressHandler(self._progressed)
@@ -111,15 +111,15 @@ class Remote:
             f"Spark at {self.address}", sum(stage.num_completed_tasks for stage in stages), total
         )
 
-    def headway(self) -> Computation | None:
+    def progress(self) -> Computation | None:
         return self._headway
 
-    def end_jobs(self) -> None:
+    def cancel_jobs(self) -> None:
         for session in self._sessions:
             with suppress(Exception):
                 session.interruptAll()
 
-    def end(self) -> None:
+    def close_session(self) -> None:
         sessions, self._sessions = self._sessions, []
         for session in sessions:
             with suppress(Exception):
@@ -128,7 +128,7 @@ class Remote:
             _let_go(session)
 
     def stop(self) -> None:
-        self.end()
+        self.close_session()
 
 
 def _let_go(session: Any) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.spark.configuration import as_properties, is_local, spark_defaults
-from perago.adapters.spark.error_text import essence, hush
+from perago.adapters.spark.error_text import short_message, silence_query_logger
 from perago.adapters.spark.jvm import GatewayEnded, end, launch
 from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError, SparkFailedError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from perago.adapters.spark.jvm import Environment
+    from perago.adapters.spark.jvm import Prerequisites
 
 REACH_SECONDS = 5.0
 _ENDING_SECONDS = 60.0
@@ -51,7 +51,7 @@ class Driver:
     """
 
     configure: Callable[[Mapping[str, str]], dict[str, str]]
-    environment: Environment
+    environment: Prerequisites
     scratch: Path
     log: Path
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -70,7 +70,7 @@ class Driver:
         spark_home()  # says what is wrong with it
         import pyspark.sql  # noqa: F401 - that it is loaded is all
 
-    def bring(self) -> None:
+    def fetch_prerequisites(self) -> None:
         self.environment.bring(self._settings())
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class Driver:
     def _why(self, error: Exception, began: int) -> str:
         """The line that matters: Spark's error if it got so far, else the last of its log."""
         if not isinstance(error, GatewayEnded):
-            return essence(error) or str(error)
+            return short_message(error) or str(error)
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(began)
             lines = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
@@ -151,18 +151,18 @@ class Driver:
         return "it ended without a word"
 
     # --- an attempt -------------------------------------------------------------------------------
-    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+    def open_session(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         from pyspark.sql import DataFrameWriter
 
         self.start()
-        hush()
+        silence_query_logger()
         adapt_writers(DataFrameWriter)
         self._hadoop = hadoop
         self._session = self._new_session()
         self._session.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
         return self._session  # type: ignore[no-any-return]
 
-    def afresh(self) -> SparkSession:
+    def fresh_session(self) -> SparkSession:
         self.start()  # a body may have stopped it
         self._clear_cache()
         self._session = self._new_session()
@@ -191,7 +191,7 @@ class Driver:
     def _clear_cache(self) -> None:
         self._base._jsparkSession.sharedState().cacheManager().clearCache()  # noqa: SLF001
 
-    def headway(self) -> Computation | None:
+    def progress(self) -> Computation | None:
         context = self._context
         if context is None:
             return None
@@ -210,7 +210,7 @@ class Driver:
         done = sum(stage.numCompletedTasks for stage in stages)
         return Computation(doing, done, sum(stage.numTasks for stage in stages))
 
-    def end_jobs(self) -> None:
+    def cancel_jobs(self) -> None:
         context = self._context
         if context is None:
             _stop_other_context()
@@ -245,12 +245,12 @@ class Driver:
             for n in range(latest.size())
         )
 
-    def end(self) -> None:
+    def close_session(self) -> None:
         session, self._session = self._session, None
         if session is None or self._context is None:
             return
         with suppress(Exception):  # a driver that is gone has nothing left of it
-            self.end_jobs()
+            self.cancel_jobs()
             jvm, java = session._jvm, session._jsparkSession  # noqa: SLF001
             self._clear_cache()
             # The public catalog would list them by a query, which takes longer than all the rest.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from perago.adapters.spark.lakefs_files import OnLakeFS
-from perago.adapters.spark.local_files import OnFiles
+from perago.adapters.spark.lakefs_files import LakeFSLocation
+from perago.adapters.spark.local_files import LocalLocation
 from perago.adapters.spark.workspace import BodyWorkspace, OpenSparkWorkspace
 from perago.errors import RuntimeConfigError
 from perago.model.workspace import key_prefix
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.spark.configuration import LakeFSLogin
     from perago.adapters.spark.lineage import SparkLineage
-    from perago.adapters.spark.local_files import Lender
+    from perago.adapters.spark.local_files import LinkingStore
     from perago.adapters.spark.workspace import Place
     from perago.model.attempt import Execution
     from perago.model.outcome import Computation
@@ -43,7 +43,7 @@ class Spark(Protocol):
         """Import PySpark. Raises RuntimeConfigError if it isn't installed."""
         ...
 
-    def bring(self) -> None:
+    def fetch_prerequisites(self) -> None:
         """Fetch what this machine lacks for it, once and for all.
 
         Raises RuntimeConfigError, saying what is missing and can't be fetched.
@@ -57,29 +57,29 @@ class Spark(Protocol):
         """
         ...
 
-    def begin(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
+    def open_session(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
         """A session of its own for one attempt, with these settings for its files.
 
         Called in the thread that runs the body. Raises as :meth:`start` does.
         """
         ...
 
-    def headway(self) -> Computation | None:
+    def progress(self) -> Computation | None:
         """How far its jobs are, from any thread; None if nothing is being computed."""
         ...
 
-    def end_jobs(self) -> None:
+    def cancel_jobs(self) -> None:
         """Cancel what is still being computed, and return when nothing is.
 
         Raises SparkFailedError if it doesn't end.
         """
         ...
 
-    def afresh(self) -> SparkSession:
+    def fresh_session(self) -> SparkSession:
         """A session as the attempt's was at first: without what its body has set or cached."""
         ...
 
-    def end(self) -> None:
+    def close_session(self) -> None:
         """End the attempt's session with all it has set, registered and cached. Never raises."""
         ...
 
@@ -93,7 +93,7 @@ class SparkEngine:
     """Implements :class:`perago.ports.engine.Engine`.
 
     With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
-    :class:`~perago.adapters.spark.local_files.Lender`. With ``lineage``, Spark sends events.
+    :class:`~perago.adapters.spark.local_files.LinkingStore`. With ``lineage``, Spark sends events.
     """
 
     spark: Spark
@@ -101,16 +101,16 @@ class SparkEngine:
     keep_success: bool = False
     lineage: SparkLineage | None = None
 
-    def bring(self) -> None:
+    def fetch_prerequisites(self) -> None:
         """Fetch what this machine lacks for Spark. Raises RuntimeConfigError."""
-        self.assert_within_reach()
-        self.spark.bring()
+        self.assert_files_reachable()
+        self.spark.fetch_prerequisites()
 
     def load(self) -> None:
         self.spark.load()
 
     def warm_up(self) -> None:
-        self.assert_within_reach()
+        self.assert_files_reachable()
         self.spark.start()
 
     def stop(self) -> None:
@@ -132,20 +132,20 @@ class SparkEngine:
         del progress
         place: Place
         if self.login is not None:
-            place = OnLakeFS(store, workspace, prefix, self.login, staging, self.keep_success)
+            place = LakeFSLocation(store, workspace, prefix, self.login, staging, self.keep_success)
         else:
-            self.assert_within_reach()
-            lender = cast("Lender", store)
-            place = on_files = OnFiles(
+            self.assert_files_reachable()
+            lender = cast("LinkingStore", store)
+            place = on_files = LocalLocation(
                 store, lender, workspace, prefix, directory, staging, self.keep_success
             )
             on_files.assert_safe()
-        session = self.spark.begin(directory.parent.name, place.hadoop)
+        session = self.spark.open_session(directory.parent.name, place.hadoop)
         body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
         listening = self.lineage.listen(session, execution) if self.lineage and execution else None
         return OpenSparkWorkspace(self.spark, place, body, computing, listening)
 
-    def assert_within_reach(self) -> None:
+    def assert_files_reachable(self) -> None:
         """Raises RuntimeConfigError where Spark couldn't see the workspaces' files."""
         if self.login is None and not self.spark.sees_local_files:
             raise RuntimeConfigError(

@@ -25,7 +25,7 @@ _TASK = re.compile(
 )
 # By SQLSTATE: data exceptions, raise_error and the like, names and syntax …
 _OF_EXPRESSIONS = ("22", "P0", "42")
-# … and data sources, no such path, nothing to tell a schema from.
+# … and data sources, no such path, nothing to infer a schema from.
 _OF_READING = "KD"
 _OF_FILES = (_OF_READING, "42K03", "42KD9")
 _OUTAGE = re.compile(
@@ -35,7 +35,7 @@ _OUTAGE = re.compile(
 _LENGTH = 600
 
 
-def essence(error: BaseException) -> str | None:
+def short_message(error: BaseException) -> str | None:
     """The one line that matters, with Spark's name of the condition; None if it isn't Spark's."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return None
@@ -52,12 +52,12 @@ def condition(error: BaseException) -> str | None:
     return found["name"] if found else None
 
 
-def is_of_expression(error: BaseException) -> bool:
+def is_expression_error(error: BaseException) -> bool:
     """Whether an expression, or the data that it met, is wrong: it would be so again."""
     return _state(error).startswith(_OF_EXPRESSIONS)
 
 
-def is_of_files(error: BaseException) -> bool:
+def is_file_error(error: BaseException) -> bool:
     """Whether the files aren't there, or aren't what they should be, whoever reads them."""
     state, told = _state(error), _with_causes(error)
     if not state.startswith(_OF_FILES):
@@ -114,6 +114,6 @@ def _message(said: str) -> str:
     return f"{named['simple']}: {message}" if message else named["simple"]
 
 
-def hush() -> None:
+def silence_query_logger() -> None:
     """Keep PySpark from printing errors it raises as well: they may show values of the data."""
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)

@@ -46,7 +46,7 @@ def checked_format(name: str) -> str:
     )
 
 
-def complete_reader(
+def table_reader(
     session: SparkSession, kind: str, options: Iterable[tuple[str, str]] = ()
 ) -> DataFrameReader:
     """A reader of whole tables: of all columns that any file has, not those of a file at random."""
@@ -57,7 +57,7 @@ def complete_reader(
 def format_of(path: str, files: Iterable[str]) -> str:
     """The format of the table at ``path``, told from its files' names (relative to the prefix).
 
-    Raises SparkPathError if there are no files, or if they don't tell.
+    Raises SparkPathError if there are no files, or if their names show no single format.
     """
     found: set[str | None] = set()
     for file in files:

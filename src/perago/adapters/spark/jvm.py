@@ -24,7 +24,7 @@ from perago.toolchain.spark_jars import cached_s3_jars, ensure_s3_jars
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from perago.toolchain.cache import Tell
+    from perago.toolchain.cache import OnLine
     from perago.toolchain.java import SparkJava
 
 
@@ -34,11 +34,11 @@ _PR_CAPBSET_DROP = 24  # linux/prctl.h
 _CAP_DAC_OVERRIDE, _CAP_SETPCAP = 1, 8  # linux/capability.h
 
 
-def obediently(start: Callable[[], T]) -> T:
+def start_unprivileged(start: Callable[[], T]) -> T:
     """Call what starts a process; it and its children can't write what is read-only.
 
     What a thread gives up is only what it could hand on: this process keeps its own rights. Where
-    it isn't possible, it isn't so: ask :func:`is_obedience_possible`.
+    it isn't possible, it isn't so: ask :func:`can_drop_privileges`.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return start()
@@ -46,18 +46,18 @@ def obediently(start: Callable[[], T]) -> T:
         return thread.submit(start).result()
 
 
-def is_obedience_possible() -> bool:
-    """Whether what :func:`obediently` starts does obey: not where root can't give up its rights."""
+def can_drop_privileges() -> bool:
+    """Whether what :func:`start_unprivileged` starts obeys file permissions."""
     if os.geteuid() != 0:
         return True
     if sys.platform != "linux":
         return False
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     rights = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return rights is not None and may_be_given_up(int(rights[1], 16))
+    return rights is not None and can_drop(int(rights[1], 16))
 
 
-def may_be_given_up(rights: int) -> bool:
+def can_drop(rights: int) -> bool:
     """Whether a process with these rights can start one that obeys."""
     return not rights >> _CAP_DAC_OVERRIDE & 1 or bool(rights >> _CAP_SETPCAP & 1)
 
@@ -77,15 +77,15 @@ class Needed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class Prerequisites:
     """Brings what is missing, once for the machine, and tells of it."""
 
     on_lakefs: bool
-    tell: Tell
+    on_line: OnLine
 
     def bring(self, settings: Mapping[str, str]) -> Needed:
         """Raises RuntimeConfigError, saying what couldn't be brought."""
-        java = spark_java(self.tell)
+        java = spark_java(self.on_line)
         jars = self._jars(java, settings)
         completed = dict(settings)
         if jars:
@@ -102,7 +102,7 @@ class Environment:
         named = settings.get("spark.jars.repositories", "")
         return ensure_s3_jars(
             java.java,
-            self.tell,
+            self.on_line,
             ivy_settings=settings.get("spark.jars.ivySettings"),
             repositories=[each for each in named.split(",") if each],
         )
@@ -138,7 +138,7 @@ def launch(spark_home: Path, properties: Path, java_home: Path, log: Path) -> An
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announcement),
         }
         with log.open("ab") as said:
-            process = obediently(
+            process = start_unprivileged(
                 lambda: subprocess.Popen(
                     [
                         f"{spark_home}/bin/spark-submit",

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.spark.configuration import COMMITTER, RENAMING, uri_of
+from perago.adapters.spark.configuration import COMMITTER, RENAMING, s3a_uri
 from perago.adapters.spark.files import (
     above,
     assert_storable,
@@ -127,7 +127,7 @@ def _may_mean_overwriting(argument: object) -> bool:
 
 
 @dataclass(slots=True)
-class OnLakeFS:
+class LakeFSLocation:
     """Implements :class:`perago.adapters.spark.workspace.Place`."""
 
     store: Store
@@ -145,7 +145,7 @@ class OnLakeFS:
 
     @property
     def hadoop(self) -> Mapping[str, str]:
-        return self.login.settings_of(self.workspace.repository)
+        return self.login.bucket_settings(self.workspace.repository)
 
     def files(self, below: str = "") -> Iterator[str]:
         start = key_prefix(self.prefix)
@@ -237,4 +237,4 @@ class OnLakeFS:
         return self._uri(self._seen_at or self.workspace.ref, path)
 
     def _uri(self, ref: str, path: str) -> str:
-        return uri_of(self.workspace.repository, ref, key_prefix(self.prefix) + path)
+        return s3a_uri(self.workspace.repository, ref, key_prefix(self.prefix) + path)

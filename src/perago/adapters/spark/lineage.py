@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.spark.error_text import essence
+from perago.adapters.spark.error_text import short_message
 from perago.model.attempt import lineage_of, workflow_lineage_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SparkLineage:
         try:
             return Listening(session, listener_settings(self, execution))
         except Exception as error:  # noqa: BLE001 - without it the task works as well
-            return Listening(None, {}, problem=essence(error) or str(error))
+            return Listening(None, {}, problem=short_message(error) or str(error))
 
 
 def listener_settings(lineage: SparkLineage, execution: Execution) -> dict[str, str]:

@@ -22,7 +22,7 @@ from perago.adapters.spark.files import (
     read_only,
     without_wildcards,
 )
-from perago.adapters.spark.jvm import is_obedience_possible
+from perago.adapters.spark.jvm import can_drop_privileges
 from perago.errors import UnsupportedFileError
 from perago.model.workspace import (
     ChangeSet,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _OPEN, _SEALED = 0o755, 0o555
 
 
-class Lender(Protocol):
+class LinkingStore(Protocol):
     """A store whose objects are files that can be given a second name."""
 
     def lend(self, wanted: Sequence[Download]) -> None: ...
@@ -75,7 +75,7 @@ class _Lent(NamedTuple):
         )
 
 
-class LentFiles:
+class LinkedFiles:
     """A directory with objects of a store in it, each put there once.
 
     In a ``sealed`` one nothing can be added, removed or replaced by who obeys permissions.
@@ -128,11 +128,11 @@ _REWRITTEN = ("_", ".")
 
 
 @dataclass(slots=True)
-class OnFiles:
+class LocalLocation:
     """Implements :class:`perago.adapters.spark.workspace.Place`."""
 
     store: Store
-    lender: Lender
+    lender: LinkingStore
     workspace: WorkspaceRef
     prefix: str
     directory: Path
@@ -140,17 +140,17 @@ class OnFiles:
     keep_success: bool
     _entries: dict[str, ObjectEntry] | None = field(default=None, init=False)
     _staged: dict[str, ObjectEntry] | None = field(default=None, init=False)
-    _shown: LentFiles = field(init=False)
-    _kept: LentFiles = field(init=False)
-    _checked: LentFiles = field(init=False)
+    _shown: LinkedFiles = field(init=False)
+    _kept: LinkedFiles = field(init=False)
+    _checked: LinkedFiles = field(init=False)
     _outputs: set[str] = field(default_factory=set, init=False)
     _written: set[str] | None = field(default=None, init=False)
     _one_at_a_time: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def __post_init__(self) -> None:
-        self._shown = LentFiles(self.directory / "input", sealed=True)
-        self._kept = LentFiles(self.directory / "output", sealed=False)
-        self._checked = LentFiles(self.directory / "staged", sealed=True)
+        self._shown = LinkedFiles(self.directory / "input", sealed=True)
+        self._kept = LinkedFiles(self.directory / "output", sealed=False)
+        self._checked = LinkedFiles(self.directory / "staged", sealed=True)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
@@ -214,7 +214,7 @@ class OnFiles:
             return self.input(path)
         return self._show(self._staged, self._checked, path)
 
-    def _show(self, entries: Mapping[str, ObjectEntry], lent: LentFiles, path: str) -> str:
+    def _show(self, entries: Mapping[str, ObjectEntry], lent: LinkedFiles, path: str) -> str:
         """A URI at which everything below the path can be read, and nothing be written."""
         root = without_wildcards(path)
         with self._one_at_a_time:  # a body may have threads
@@ -233,7 +233,7 @@ class OnFiles:
         self._kept.add(wanted, self._lend)
 
     def _lend(self, wanted: Sequence[Download]) -> None:
-        if is_obedience_possible():
+        if can_drop_privileges():
             self.lender.lend(wanted)
         else:
             self._copy(wanted)

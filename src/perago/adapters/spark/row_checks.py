@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from perago.adapters.spark import fingerprint
-from perago.adapters.spark.error_text import is_of_expression
+from perago.adapters.spark.error_text import is_expression_error
 from perago.model.declaration import did_you_mean
 from perago.model.tables import NotNullRule, RowsRule, WhereRule
 
@@ -162,7 +162,7 @@ def count_rows(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: 
         return _one_pass(table, rules, with_fingerprint=with_fingerprint)
     except Exception as error:
         conditions = [rule for rule in rules if isinstance(rule, WhereRule)]
-        if not conditions or not is_of_expression(error):
+        if not conditions or not is_expression_error(error):
             raise
     others = [rule for rule in rules if not isinstance(rule, WhereRule)]
     counts = _one_pass(table, others, with_fingerprint=with_fingerprint)
@@ -170,7 +170,7 @@ def count_rows(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: 
         try:
             counts.bad.update(_one_pass(table, [rule], with_fingerprint=False).bad)
         except Exception as error:
-            if not is_of_expression(error):
+            if not is_expression_error(error):
                 raise
             counts.failed[rule] = error
     return counts

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import functions as sf
 
-from perago.adapters.spark.error_text import condition, essence, is_of_expression, is_of_files
+from perago.adapters.spark.error_text import (
+    condition,
+    is_expression_error,
+    is_file_error,
+    short_message,
+)
 from perago.adapters.spark.fingerprint import unhashable
 from perago.adapters.spark.row_checks import (
     Broken,
@@ -190,7 +195,7 @@ class _Looked:
         try:
             broken = self._told_by_data(rule, hide=hide) if rule not in self.unmet else None
         except Exception as error:
-            if not is_of_expression(error):
+            if not is_expression_error(error):
                 raise
             broken = (f"it can't be evaluated: {_said(error, hide=hide)}", None, ())
         problem, count, samples = broken or (self.unmet.get(rule), None, ())
@@ -243,9 +248,9 @@ def _unresolved(table: OpenTable, rule: WhereRule) -> str | None:
     try:
         _ = table.frame.where(sf.expr(rule.condition)).schema
     except Exception as error:
-        if not is_of_expression(error):
+        if not is_expression_error(error):
             raise
-        return f"it can't be evaluated: {essence(error)}"
+        return f"it can't be evaluated: {short_message(error)}"
     return None
 
 
@@ -267,14 +272,14 @@ def _why_unreadable(path: str, error: Exception, *, hide: bool) -> str:
     """In words. Raises the error itself if it doesn't lie with the files."""
     if isinstance(error, SparkPathError):
         return error.message
-    if not is_of_files(error):
+    if not is_file_error(error):
         raise error
     return f"the table {path!r} can't be read: {_said(error, hide=hide)}"
 
 
 def _said(error: Exception, *, hide: bool) -> str | None:
     # Spark's message quotes the value that an expression stumbled over, or a partition's.
-    return condition(error) if hide else essence(error)
+    return condition(error) if hide else short_message(error)
 
 
 # --- Guardrails on data, checked by Spark: exact, and with as few passes as by hand ---

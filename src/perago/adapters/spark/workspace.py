@@ -6,13 +6,13 @@ import re
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from perago.adapters.spark.error_text import essence
+from perago.adapters.spark.error_text import short_message
 from perago.adapters.spark.files import (
     checked_format,
-    complete_reader,
     format_of,
     is_match,
     readable,
+    table_reader,
     without_wildcards,
     writable,
 )
@@ -143,7 +143,7 @@ class OpenSparkWorkspace:
         return self
 
     def scan(self) -> ChangeSet:
-        self._spark.end_jobs()
+        self._spark.cancel_jobs()
         self._reading = None  # the body's settings say what the body wants to see
         return self._place.scan()
 
@@ -158,26 +158,26 @@ class OpenSparkWorkspace:
         try:
             return check_tables(rules, self._read, sources)
         except Exception as error:
-            if said := essence(error):
+            if said := short_message(error):
                 raise SparkFailedError(f"looking into the data failed: {said}") from error
             raise
 
     def _read(self, source: TableSource) -> DataFrame:
         if self._reading is None:
-            self._reading = self._spark.afresh()
+            self._reading = self._spark.fresh_session()
         kind = source.format or format_of(source.path, self._place.files(source.path))
-        reader = complete_reader(self._reading, kind, source.options)
+        reader = table_reader(self._reading, kind, source.options)
         return reader.load(self._place.reading(source.path))
 
     def explain(self, error: BaseException) -> str | None:
-        return essence(error)
+        return short_message(error)
 
     def close(self) -> None:
         if self._watch:
             self._watch.stop()
         if self._listening:
             self._listening.close()
-        self._spark.end()
+        self._spark.close_session()
 
 
 class _Watch:
@@ -197,7 +197,7 @@ class _Watch:
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                headway = self._spark.headway()
+                headway = self._spark.progress()
             except Exception:  # noqa: BLE001 - a driver that is gone shows where it is used
                 return
             if headway is not None:

@@ -11,8 +11,8 @@ from perago.adapters.spark.configuration import (
     as_properties,
     driver_configuration,
     is_local,
+    s3a_uri,
     spark_defaults,
-    uri_of,
 )
 
 GIBIBYTE = 1024**3
@@ -122,7 +122,7 @@ def test_properties_say_what_java_reads_back():
 
 def test_a_login_is_of_one_repository_and_shows_no_secret():
     login = LakeFSLogin("http://127.0.0.1:8000", "key", "hidden")
-    settings = login.settings_of("songs")
+    settings = login.bucket_settings("songs")
     assert settings["fs.s3a.bucket.songs.secret.key"] == "hidden"
     assert settings["fs.s3a.bucket.songs.connection.ssl.enabled"] == "false"
     assert all(name.startswith("fs.s3a.bucket.songs.") for name in settings)
@@ -130,4 +130,4 @@ def test_a_login_is_of_one_repository_and_shows_no_secret():
 
 
 def test_an_address_is_the_repository_the_ref_and_the_key():
-    assert uri_of("songs", "c0ffee", "a/b") == "s3a://songs/c0ffee/a/b"
+    assert s3a_uri("songs", "c0ffee", "a/b") == "s3a://songs/c0ffee/a/b"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.adapters.spark.error_text import is_of_files
+from perago.adapters.spark.error_text import is_file_error
 
 READING = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file f. SQLSTATE: KD001"
 NOT_FOUND = "[PATH_NOT_FOUND] Path does not exist: p. SQLSTATE: 42K03"
@@ -32,4 +32,4 @@ class OverConnect(Exception):
     ],
 )
 def test_files_are_blamed_only_where_nothing_else_can_be_the_cause(error, of_files):
-    assert is_of_files(error) is of_files
+    assert is_file_error(error) is of_files

@@ -6,8 +6,7 @@ import stat
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.stack import conductor
-from perago.stack import stack as lifecycle
+from perago.stack import conductor, stack
 from perago.stack.lakefs import Credentials, configuration, merge
 from perago.stack.server import (
     free_port,
@@ -103,11 +102,11 @@ def test_a_port_is_free_below_those_of_outgoing_connections():
 
 
 def test_a_directory_with_other_files_is_neither_used_nor_emptied(tmp_path, monkeypatch):
-    monkeypatch.setattr(lifecycle, "KINDS", ())
+    monkeypatch.setattr(stack, "KINDS", ())
     precious = tmp_path / "lakefs" / "thesis.txt"
     precious.parent.mkdir()
     precious.write_text("all of it")
     with pytest.raises(RuntimeConfigError, match=r"holds other files already: lakefs"):
-        lifecycle.up(tmp_path, print)
-    assert lifecycle.down(tmp_path, print, delete_data=True) == []
+        stack.up(tmp_path, print)
+    assert stack.down(tmp_path, print, delete_data=True) == []
     assert precious.read_text() == "all of it"

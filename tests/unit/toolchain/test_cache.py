@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.toolchain.cache import Tool, ensure, problem_with, tools_directory
+from perago.toolchain.cache import Tool, cache_problem, ensure, tools_directory
 
 TOOL = Tool("saw", "1.0", ("bin/saw",))
 
@@ -31,17 +31,17 @@ def test_what_was_made_is_found_again_and_not_made_twice():
         made.append(room)
         make_saw(room)
 
-    assert problem_with(TOOL) == "it isn't there"
+    assert cache_problem(TOOL) == "it isn't there"
     first = ensure(TOOL, make, pytest.fail)
     assert ensure(TOOL, make, pytest.fail) == first
     assert len(made) == 1
-    assert problem_with(TOOL) is None
+    assert cache_problem(TOOL) is None
 
 
 def test_a_damaged_program_is_never_used_and_is_made_again():
     saw = ensure(TOOL, make_saw, pytest.fail) / "bin" / "saw"
     saw.write_bytes(b"tooth")
-    assert "isn't what was put there" in problem_with(TOOL)
+    assert "isn't what was put there" in cache_problem(TOOL)
     told = []
     ensure(TOOL, make_saw, told.append)
     assert saw.read_bytes() == b"teeth"
@@ -51,17 +51,17 @@ def test_a_damaged_program_is_never_used_and_is_made_again():
 @pytest.mark.parametrize("text", ["", "[]", '{"sha256": {}}', '{"sha256": null}'])
 def test_a_manifest_that_says_nothing_about_a_program_is_no_proof(text):
     (ensure(TOOL, make_saw, pytest.fail) / "manifest.json").write_text(text)
-    assert "can't be read" in problem_with(TOOL)
+    assert "can't be read" in cache_problem(TOOL)
 
 
 def test_a_missing_program_is_named():
     directory = ensure(TOOL, make_saw, pytest.fail)
     (directory / "bin" / "saw").unlink()
-    assert str(directory / "bin" / "saw") in problem_with(TOOL)
+    assert str(directory / "bin" / "saw") in cache_problem(TOOL)
 
 
 def test_files_that_are_too_many_to_read_each_time_are_weighed():
-    box = Tool("box", "1.0", ("bin/saw",), weighed="nails/*")
+    box = Tool("box", "1.0", ("bin/saw",), size_checked="nails/*")
 
     def make(room):
         make_saw(room)
@@ -70,13 +70,13 @@ def test_files_that_are_too_many_to_read_each_time_are_weighed():
         (room / "nails" / "short").write_bytes(b"=>")
 
     nails = ensure(box, make, pytest.fail) / "nails"
-    assert problem_with(box) is None
+    assert cache_problem(box) is None
     (nails / "long").write_bytes(b"==>")
-    assert problem_with(box) == f"{nails / 'long'} isn't what was put there (3 of 6 bytes)"
+    assert cache_problem(box) == f"{nails / 'long'} isn't what was put there (3 of 6 bytes)"
     ensure(box, make, print)
-    assert problem_with(box) is None
+    assert cache_problem(box) is None
     (nails / "short").unlink()
-    assert str(nails / "short") in problem_with(box)
+    assert str(nails / "short") in cache_problem(box)
 
 
 def test_breaking_off_leaves_nothing_that_could_be_taken_for_the_tool(cache):
@@ -86,7 +86,7 @@ def test_breaking_off_leaves_nothing_that_could_be_taken_for_the_tool(cache):
 
     with pytest.raises(KeyboardInterrupt):
         ensure(TOOL, broken, pytest.fail)
-    assert problem_with(TOOL) == "it isn't there"
+    assert cache_problem(TOOL) == "it isn't there"
     assert [entry.suffix for entry in cache.iterdir()] == [".lock"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.toolchain import java
-from perago.toolchain.java import find_java, installed_java, parse_version, why_not_java_home
+from perago.toolchain.java import find_java, installed_java, java_home_problem, parse_version
 
 
 @pytest.fixture(autouse=True)
@@ -57,13 +57,13 @@ def test_one_that_is_too_new_is_passed_over_too(tmp_path):
 
 
 def test_what_is_wrong_with_java_home_is_said(tmp_path, monkeypatch):
-    assert why_not_java_home(17, 22) is None
+    assert java_home_problem(17, 22) is None
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert why_not_java_home(17) == f"JAVA_HOME={tmp_path}/home has no bin/java that runs"
+    assert java_home_problem(17) == f"JAVA_HOME={tmp_path}/home has no bin/java that runs"
     put(tmp_path / "home" / "bin" / "java", "23")
-    assert why_not_java_home(17, 22) == f"JAVA_HOME={tmp_path}/home is Java 23, not 17 to 22"
-    assert why_not_java_home(25) == f"JAVA_HOME={tmp_path}/home is Java 23, not 25 or newer"
-    assert why_not_java_home(17) is None
+    assert java_home_problem(17, 22) == f"JAVA_HOME={tmp_path}/home is Java 23, not 17 to 22"
+    assert java_home_problem(25) == f"JAVA_HOME={tmp_path}/home is Java 23, not 25 or newer"
+    assert java_home_problem(17) is None
 
 
 def test_one_that_does_not_run_is_none(tmp_path, monkeypatch):
