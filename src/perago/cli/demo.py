@@ -17,6 +17,7 @@ from perago.cli.options import common_with, place_to_name
 from perago.cli.output import STARTING, meanwhile, tell
 from perago.cli.refs import DEFAULT_BRANCH
 from perago.errors import RuntimeConfigError
+from perago.model.attempt import AttemptStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -221,7 +222,7 @@ def _levels(settings: Settings, record: RunRecord) -> Iterator[RenderableType]:
 
     if settings.store == "lakefs":
         events = read_events(settings.logs / record.id)
-        levels = {e["level"] for e in events if e["step"] == "publish" and "level" in e}
+        levels = {e["level"] for e in events if e["step"] == AttemptStep.PUBLISH and "level" in e}
         yield Text(f"\nThe level of its publications: {', '.join(sorted(levels))}")
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from perago.cli.options import console
 from perago.cli.output import STARTING, clear_line, is_terminal, status, style_of, tell
+from perago.model.attempt import AttemptStep
 from perago.model.outcome import Transfer
 from perago.worker.events import NobodyWatching
 
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
 
 _STEP_WORDS = {
-    "validate": "checking the input",
-    "directory": "making a private directory",
-    "fetch": "opening the workspace",  # fetching it, or starting Spark
-    "pre": "checking the input",
-    "body": "running",
-    "post": "looking for changes",
-    "checks": "checking the data",
-    "fence1": "asking whether it still counts",
-    "stage.branch": "staging",
-    "stage.upload": "uploading changes",
-    "stage.commit": "committing",
-    "fence2": "asking whether it still counts",
-    "publish": "publishing",
-    "report": "reporting",
+    AttemptStep.VALIDATE: "checking the input",
+    AttemptStep.DIRECTORY: "making a private directory",
+    AttemptStep.FETCH: "opening the workspace",  # fetching it, or starting Spark
+    AttemptStep.PRE: "checking the input",
+    AttemptStep.BODY: "running",
+    AttemptStep.POST: "looking for changes",
+    AttemptStep.CHECKS: "checking the data",
+    AttemptStep.FENCE1: "asking whether it still counts",
+    AttemptStep.STAGE_BRANCH: "staging",
+    AttemptStep.STAGE_UPLOAD: "uploading changes",
+    AttemptStep.STAGE_COMMIT: "committing",
+    AttemptStep.FENCE2: "asking whether it still counts",
+    AttemptStep.PUBLISH: "publishing",
+    AttemptStep.REPORT: "reporting",
 }
 
 
@@ -140,7 +141,7 @@ class PlainLines(NobodyWatching):
         retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
         tell(f"{attempt.reference_task_name}{retry}")
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         del attempt
         tell(f"    {_STEP_WORDS.get(step, step)}")
 
@@ -195,7 +196,7 @@ class LiveTable(NobodyWatching):
         row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
         row.began, row.headway = time.monotonic(), None
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         row = self._row(attempt)
         row.detail, row.headway = _STEP_WORDS.get(step, step), None
 
@@ -203,7 +204,7 @@ class LiveTable(NobodyWatching):
         if self._warnings.are_new_in(fields):
             self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
 
-    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None:
+    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None:
         del step
         self._row(attempt).headway = headway
 

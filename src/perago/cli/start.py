@@ -14,6 +14,7 @@ import click
 
 from perago.cli.options import common_with
 from perago.cli.output import COMMIT_LENGTH, RUN_LENGTH, duration, is_terminal, tell
+from perago.model.attempt import AttemptStep
 from perago.worker.events import NobodyWatching
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class _Attempts(NobodyWatching):
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         seen = self._under_way.get(attempt.task_id)
-        if seen and fields["step"] == "publish":
+        if seen and fields["step"] == AttemptStep.PUBLISH:
             seen.level, seen.ref = fields.get("level"), fields.get("ref")
             seen.path = fields.get("path")
         if "warning" in fields:
@@ -81,8 +82,8 @@ class JsonAttempts(_Attempts):
     def trouble(self, error: PeragoError) -> None:
         self._line("trouble", code=error.code, message=error.message, fix=error.fix)
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
-        if step == "publish":  # from here on it is better left to finish
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
+        if step == AttemptStep.PUBLISH:  # from here on it is better left to finish
             self._line("attempt.publishing", **_identity(attempt))
 
     def _say(self, attempt: Attempt, seen: _Seen, status: str, reason: str | None) -> None:

@@ -48,7 +48,7 @@ from perago.flow.report import (
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
 from perago.flow.validate import check_tables, parse_input
-from perago.model.attempt import Execution, is_superseded
+from perago.model.attempt import AttemptStep, Execution, is_superseded
 from perago.model.outcome import AttemptOutcome, Published, PublishLevel, PublishPath
 from perago.model.workspace import ChangeSet
 from perago.ports.environment import NoLease
@@ -96,7 +96,7 @@ def run_attempt(
         silent = (isinstance(error, PeragoError) and error.silent) or attempt.is_spoken_for()
     report = replace(report, logs=runtime.journal.printed())
     runtime.failpoints.hit("report.ready")
-    with attempt.steps.step("report", then="report.sent") as note:
+    with attempt.steps.step(AttemptStep.REPORT, then="report.sent") as note:
         lease.rest()
         receipt = None if silent else hand_in(runtime, delivery, report, lease)
         accepted = receipt is not None and receipt.accepted
@@ -134,10 +134,10 @@ class _Attempt:
         self.tables: list[dict[str, object]] = []
 
     def work(self) -> dict[str, object]:
-        with self.steps.step("validate", then="input.validated"):
+        with self.steps.step(AttemptStep.VALIDATE, then="input.validated"):
             workspace, params = parse_input(self.task, self.delivery.input)
         if workspace is None:
-            with self.steps.step("body", then="body.done"):
+            with self.steps.step(AttemptStep.BODY, then="body.done"):
                 return {"result": self.task.dump_result(self._call_body(params))}
         return self._work_in(workspace, params)
 
@@ -146,7 +146,7 @@ class _Attempt:
         engine = self.task.engine
         assert spec and engine  # noqa: PT018, S101 - a task with a workspace has both
 
-        with steps.step("directory", then="directory.created") as note:
+        with steps.step(AttemptStep.DIRECTORY, then="directory.created") as note:
             note(repository=workspace.repository, branch=workspace.branch, ref=workspace.ref)
             note(prefix=spec.prefix)
             self._await_store(workspace)
@@ -160,15 +160,15 @@ class _Attempt:
         with ExitStack() as stack:
             area = staging_area(runtime.store, steps, self.execution, workspace)
             self.area = stack.enter_context(area)
-            with steps.step("fetch", then="workspace.fetched") as note:
+            with steps.step(AttemptStep.FETCH, then="workspace.fetched") as note:
                 opened = runtime.engines[engine].open(
                     runtime.store,
                     workspace,
                     spec.prefix,
                     self.directory.files,
-                    steps.progress_of("fetch"),
+                    steps.progress_of(AttemptStep.FETCH),
                     staging=None if spec.read_only else self._staging_branch,
-                    computing=lambda done: runtime.journal.progress("body", done),
+                    computing=lambda done: runtime.journal.progress(AttemptStep.BODY, done),
                     execution=self.execution,
                 )
                 stack.enter_context(closing(opened))  # before its branch goes
@@ -179,14 +179,14 @@ class _Attempt:
                     bytes_moved=opened.moved.bytes,
                 )
 
-            with steps.step("pre", then="pre.checked") as note:
+            with steps.step(AttemptStep.PRE, then="pre.checked") as note:
                 self._check(opened, spec, "pre")
                 note(guardrails=len(spec.pre))
 
-            with steps.step("body", then="body.done"):
+            with steps.step(AttemptStep.BODY, then="body.done"):
                 value = self._call_body(opened.argument, params, opened=opened)
 
-            with steps.step("post", then="post.checked") as note:
+            with steps.step(AttemptStep.POST, then="post.checked") as note:
                 result = self.task.dump_result(value)
                 changes = self._scan(opened)
                 self.changed = tuple(changes.keys)
@@ -211,23 +211,23 @@ class _Attempt:
     ) -> Published:
         spec, area, steps = self.task.workspace, self.area, self.steps
         assert spec and area  # noqa: PT018, S101 - as above
-        with steps.step("fence1", then="fence1.passed") as note:
+        with steps.step(AttemptStep.FENCE1, then="fence1.passed") as note:
             self._attempt_fence()
             note(verdict="current")
 
         staged = area.stage(changes) if changes else None
         if checks := opened.staged_checks:
-            with steps.step("checks") as note:
+            with steps.step(AttemptStep.CHECKS) as note:
                 if staged:
                     checks.look_at_staged(staged.commit)
                 self._check(opened, spec, "post")
                 note(guardrails=len(spec.post))
         if staged:
-            with steps.step("fence2", then="fence2.passed") as note:
+            with steps.step(AttemptStep.FENCE2, then="fence2.passed") as note:
                 self._attempt_fence()
                 note(verdict="current")
 
-        with steps.step("publish", then="publish.done") as note:
+        with steps.step(AttemptStep.PUBLISH, then="publish.done") as note:
             note(store=self.runtime.store_name, lease_seconds=self.delivery.response_seconds)
             level = self.level = self._level(workspace, staged)
             assert_lease_covers(self.budget, self.lease.remaining())
@@ -256,7 +256,7 @@ class _Attempt:
             if not area.is_open:
                 self._attempt_fence()
                 area.branch_off()
-                self.runtime.journal.started("body")  # is what goes on
+                self.runtime.journal.started(AttemptStep.BODY)  # is what goes on
         return self.execution.staging_branch
 
     def _check(self, opened: OpenWorkspace, spec: WorkspaceSpec, phase: Phase) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from perago.model.attempt import AttemptStep
     from perago.ports.engine import Engine
     from perago.ports.environment import Clock, Failpoints, Journal
     from perago.ports.orchestrator import Orchestrator
@@ -65,7 +66,7 @@ class Steps:
         return cls(runtime.journal, runtime.clock, runtime.failpoints)
 
     @contextmanager
-    def step(self, name: str, *, then: str | None = None) -> Iterator[Note]:
+    def step(self, name: AttemptStep, *, then: str | None = None) -> Iterator[Note]:
         fields: dict[str, object] = {}
         began = self.clock.monotonic()
         self.journal.started(name)
@@ -79,11 +80,11 @@ class Steps:
         if then:
             self.failpoints.hit(then)
 
-    def _log(self, name: str, began: float, fields: Mapping[str, object]) -> None:
+    def _log(self, name: AttemptStep, began: float, fields: Mapping[str, object]) -> None:
         self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
 
     def reached(self, name: str) -> None:
         self.failpoints.hit(name)
 
-    def progress_of(self, name: str) -> Progress:
+    def progress_of(self, name: AttemptStep) -> Progress:
         return lambda headway: self.journal.progress(name, headway)

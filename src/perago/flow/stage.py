@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perago.errors import BranchNotFoundError, StoreError, StoreRefusedError
+from perago.model.attempt import AttemptStep
 from perago.model.outcome import StagedWorkspace
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class StagingArea:
         """Make the branch, at the input commit."""
         branch = self.execution.staging_branch
         self.attempted = True
-        with self.steps.step("stage.branch", then="staging.branch_created") as note:
+        with self.steps.step(AttemptStep.STAGE_BRANCH, then="staging.branch_created") as note:
             self.store.create_branch(
                 self.workspace.repository, branch, self.workspace.ref, hidden=True
             )
@@ -53,9 +54,12 @@ class StagingArea:
         repository, branch = self.workspace.repository, self.execution.staging_branch
         if not self.is_open:
             self.branch_off()
-        with self.steps.step("stage.upload", then="staging.uploaded") as note:
+        with self.steps.step(AttemptStep.STAGE_UPLOAD, then="staging.uploaded") as note:
             moved = self.store.upload(
-                repository, branch, changes.uploads, self.steps.progress_of("stage.upload")
+                repository,
+                branch,
+                changes.uploads,
+                self.steps.progress_of(AttemptStep.STAGE_UPLOAD),
             )
             self.store.delete_objects(repository, branch, changes.deletes)
             note(
@@ -66,7 +70,7 @@ class StagingArea:
             )
             if changes.staged:
                 note(staged=len(changes.staged))
-        with self.steps.step("stage.commit", then="staging.committed") as note:
+        with self.steps.step(AttemptStep.STAGE_COMMIT, then="staging.committed") as note:
             commit = self.store.commit(
                 repository,
                 branch,

@@ -34,6 +34,28 @@ class TaskStatus(StrEnum):
     CANCELED = "CANCELED"
 
 
+class AttemptStep(StrEnum):
+    """The steps of an attempt, in the order in which they happen. A workspace-free task has few.
+
+    The values stand in logs, metrics and traces.
+    """
+
+    VALIDATE = "validate"
+    DIRECTORY = "directory"
+    FETCH = "fetch"
+    PRE = "pre"
+    BODY = "body"
+    POST = "post"
+    FENCE1 = "fence1"
+    STAGE_BRANCH = "stage.branch"
+    STAGE_UPLOAD = "stage.upload"
+    STAGE_COMMIT = "stage.commit"
+    CHECKS = "checks"
+    FENCE2 = "fence2"
+    PUBLISH = "publish"
+    REPORT = "report"
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One delivery of one task, identified the way the orchestrator identifies it.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perago.errors import PublishUnknownError, WrongLandingError
+from perago.model.attempt import AttemptStep
 from perago.model.controls import PublishBudget, TaskControls, TimeoutPolicy, budget_warnings
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def observe(events: Iterable[Mapping[str, object]], store: str = "embedded") -> 
     runs_elsewhere: set[object] = set()
     for event in events:
         task, error = event.get("task"), event.get("error")
-        if event.get("step") == "publish":
+        if event.get("step") == AttemptStep.PUBLISH:
             if event.get("store", "embedded") != store:
                 runs_elsewhere.add(event.get("run"))
                 continue
@@ -77,7 +78,7 @@ def observe(events: Iterable[Mapping[str, object]], store: str = "embedded") -> 
             lease = _seconds(event.get("lease_seconds"))
             of_task.lease_seconds = of_task.lease_seconds if lease is None else int(lease)
         elif (
-            event.get("step") == "report"
+            event.get("step") == AttemptStep.REPORT
             and task in found
             and event.get("run") not in runs_elsewhere
         ):

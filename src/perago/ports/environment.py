@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from perago.model.attempt import AttemptStep
     from perago.model.outcome import Headway
 
 
@@ -70,11 +71,11 @@ class Journal(Protocol):
         """A step ended, with what it did. Fields are JSON values and never hold a secret."""
         ...
 
-    def started(self, step: str) -> None:
+    def started(self, step: AttemptStep) -> None:
         """A step begins: for live displays, not for the log."""
         ...
 
-    def progress(self, step: str, headway: Headway) -> None:
+    def progress(self, step: AttemptStep, headway: Headway) -> None:
         """A transfer or a computation moved on: for live displays, not for the log."""
         ...
 
@@ -92,9 +93,9 @@ class SilentJournal:
 
     def event(self, step: str, **fields: object) -> None: ...
 
-    def started(self, step: str) -> None: ...
+    def started(self, step: AttemptStep) -> None: ...
 
-    def progress(self, step: str, headway: Headway) -> None: ...
+    def progress(self, step: AttemptStep, headway: Headway) -> None: ...
 
     def failure(self, error: BaseException) -> None: ...
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from perago.declare.task import AnyTask
     from perago.flow.runtime import RequestedLevel, SingleWriter
+    from perago.model.attempt import AttemptStep
     from perago.model.outcome import AttemptOutcome, Headway
     from perago.model.run import AttemptRecord, RunPlan
     from perago.ports.engine import Engine
@@ -99,9 +100,9 @@ class RecordingJournal:
     def event(self, step: str, **fields: object) -> None:
         self.events.append({"step": step, **fields})
 
-    def started(self, step: str) -> None: ...
+    def started(self, step: AttemptStep) -> None: ...
 
-    def progress(self, step: str, headway: Headway) -> None:
+    def progress(self, step: AttemptStep, headway: Headway) -> None:
         self.transfers.append((step, headway))
 
     def failure(self, error: BaseException) -> None:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from perago.flow.report import short_reason
+from perago.model.attempt import AttemptStep
 from perago.worker.messages import Progressed, StepEnded, StepStarted
 
 if TYPE_CHECKING:
@@ -178,11 +179,20 @@ def append_line(path: Path, line: str) -> None:
 
 # --- An executor's journal: each step goes to the attempt's record, and as news to the ---
 _PROGRESS_INTERVAL_SECONDS = 0.1
-_STEPS_OF_ALL = frozenset({"validate", "body", "report"})
+_STEPS_OF_ALL = frozenset({AttemptStep.VALIDATE, AttemptStep.BODY, AttemptStep.REPORT})
 """All other steps are of an attempt that works in a workspace, or of one that failed."""
-_LASTING_STEPS = frozenset({"fetch", "body", "post", "stage.upload", "publish", "report"})
+_LASTING_STEPS = frozenset(
+    {
+        AttemptStep.FETCH,
+        AttemptStep.BODY,
+        AttemptStep.POST,
+        AttemptStep.STAGE_UPLOAD,
+        AttemptStep.PUBLISH,
+        AttemptStep.REPORT,
+    }
+)
 """Steps that may take a while: the beginning of the others goes along with the next of these."""
-_TOLD_AT_ONCE = "publish"
+_TOLD_AT_ONCE = AttemptStep.PUBLISH
 """From here on an attempt is better left to finish; its supervisor may have something to say."""
 
 
@@ -238,7 +248,7 @@ class ExecutorJournal:
         self._lasts = False
 
     def event(self, step: str, **fields: object) -> None:
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": step}
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": str(step)}
         event = {**line, **self._bound, **fields}
         self._record.event(event)
         self._outbox.put(StepEnded(event))
@@ -246,7 +256,7 @@ class ExecutorJournal:
             self._record.keep()
             self._tell_if_it_lasts()
 
-    def started(self, step: str) -> None:
+    def started(self, step: AttemptStep) -> None:
         self._whereabouts.step = step
         self._outbox.put(StepStarted(step))
         if step not in _STEPS_OF_ALL:
@@ -266,7 +276,7 @@ class ExecutorJournal:
         if self._lasts:
             self._outbox.send()
 
-    def progress(self, step: str, headway: Headway) -> None:
+    def progress(self, step: AttemptStep, headway: Headway) -> None:
         with self._lock:
             now = time.monotonic()
             done = headway.is_whole

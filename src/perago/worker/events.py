@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.errors import PeragoError
-    from perago.model.attempt import Attempt, Execution
+    from perago.model.attempt import Attempt, AttemptStep, Execution
     from perago.model.outcome import Headway
 
 
@@ -27,11 +27,11 @@ class Watcher(Protocol):
         """After the start of its attempt, and before anything else about that."""
         ...
 
-    def step_started(self, attempt: Attempt, step: str) -> None: ...
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None: ...
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None: ...
+    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         """Once for each start.
@@ -76,11 +76,11 @@ class NobodyWatching:
 
     def execution_began(self, execution: Execution) -> None: ...
 
-    def step_started(self, attempt: Attempt, step: str) -> None: ...
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None: ...
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None: ...
+    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None: ...
 
@@ -111,7 +111,7 @@ class Watchers:
         for each in self._watchers:
             each.execution_began(execution)
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         for each in self._watchers:
             each.step_started(attempt, step)
 
@@ -119,7 +119,7 @@ class Watchers:
         for each in self._watchers:
             each.step_ended(attempt, fields)
 
-    def progressed(self, attempt: Attempt, step: str, headway: Headway) -> None:
+    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None:
         for each in self._watchers:
             each.progressed(attempt, step, headway)
 

@@ -25,6 +25,7 @@ from perago.declare.task import by_name
 from perago.errors import PeragoError, TaskDefinitionError
 from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
+from perago.model.attempt import AttemptStep
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime, warm_up
 from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
@@ -185,7 +186,7 @@ class Executor:
         self, assignment: Assignment, runtime: Runtime, error: PeragoError | OSError
     ) -> AttemptOutcome:
         report = failed(error)
-        runtime.journal.started("report")
+        runtime.journal.started(AttemptStep.REPORT)
         self._lease.rest()
         receipt = hand_in(runtime, assignment.delivery, report, self._lease)
         accepted = receipt is not None and receipt.accepted

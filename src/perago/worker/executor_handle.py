@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from perago.model.attempt import AttemptStep
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,25 +47,9 @@ class Ears:
 
 
 # --- The step an executor is at, in memory that its supervisor sees as well ---
-STEPS = (
-    "",
-    "validate",
-    "directory",
-    "fetch",
-    "pre",
-    "body",
-    "post",
-    "fence1",
-    "stage.branch",
-    "stage.upload",
-    "stage.commit",
-    "checks",
-    "fence2",
-    "publish",
-    "report",
-)
-"""In the order they come in; the first one is that of an attempt that hasn't begun."""
-_NUMBERS = {step: number for number, step in enumerate(STEPS)}
+_STEPS: tuple[AttemptStep | None, ...] = (None, *AttemptStep)
+"""None is the step of an attempt that hasn't begun."""
+_NUMBERS = {step: number for number, step in enumerate(_STEPS)}
 
 
 class Whereabouts:
@@ -81,11 +67,11 @@ class Whereabouts:
         return cls(descriptor)
 
     @property
-    def step(self) -> str:
-        return STEPS[self._memory[0]]
+    def step(self) -> AttemptStep | None:
+        return _STEPS[self._memory[0]]
 
     @step.setter
-    def step(self, step: str) -> None:
+    def step(self, step: AttemptStep | None) -> None:
         self._memory[0] = _NUMBERS[step]
 
     def close(self) -> None:
@@ -123,12 +109,12 @@ class ExecutorProcess:
         return self._process.pid
 
     @property
-    def step(self) -> str:
-        """The one it is at, or was at when it ended; "" before the first one of an attempt."""
+    def step(self) -> AttemptStep | None:
+        """The one it is at, or was at when it ended; None before the first one of an attempt."""
         return self._whereabouts.step
 
     def assign(self, assignment: Assignment) -> None:
-        self._whereabouts.step = ""  # it is idle, so nobody else writes there
+        self._whereabouts.step = None  # it is idle, so nobody else writes there
         self.send(assignment)
 
     def send(self, message: ToExecutor) -> None:

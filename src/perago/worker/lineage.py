@@ -12,7 +12,7 @@ from enum import StrEnum
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
-from perago.model.attempt import TaskStatus
+from perago.model.attempt import AttemptStep, TaskStatus
 from perago.model.outcome import PublishPath
 from perago.model.workspace import key_prefix
 from perago.worker.events import NobodyWatching, outcome
@@ -88,8 +88,8 @@ class LineageWatcher(NobodyWatching):
         begun = Told(execution, Transition.START, datetime.now(UTC))
         self._running[execution.attempt] = _Followed(begun)
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
-        if step == "body" and (followed := self._running.get(attempt)):
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
+        if step == AttemptStep.BODY and (followed := self._running.get(attempt)):
             self._tell_start(followed)
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
@@ -97,7 +97,7 @@ class LineageWatcher(NobodyWatching):
         if followed is None:
             return
         followed.known = learned(followed.known, fields)
-        if fields.get("step") == "directory":
+        if fields.get("step") == AttemptStep.DIRECTORY:
             self._tell_start(followed)
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
@@ -129,14 +129,16 @@ class _Followed:
 def learned(known: Told, event: Mapping[str, Any]) -> Told:
     """What is known after one more event of the journal."""
     match event:
-        case {"step": "directory", "repository": str(repository), "ref": str(ref)}:
+        case {"step": AttemptStep.DIRECTORY, "repository": str(repository), "ref": str(ref)}:
             prefix = key_prefix(str(event.get("prefix", ""))).rstrip("/")
             return replace(known, input=Dataset(f"{repository}/{prefix}".rstrip("/"), ref))
         case {"step": "table"}:
             return replace(known, checks=(*known.checks, *_checked(event)))
-        case {"step": "stage.upload", "uploaded": int(uploaded)}:
+        case {"step": AttemptStep.STAGE_UPLOAD, "uploaded": int(uploaded)}:
             return replace(known, files=uploaded + int(event.get("staged", 0)))
-        case {"step": "publish", "path": path, "ref": str(ref)} if path not in _NOTHING_NEW:
+        case {"step": AttemptStep.PUBLISH, "path": path, "ref": str(ref)} if (
+            path not in _NOTHING_NEW
+        ):
             return replace(known, output=replace(known.input, commit=ref) if known.input else None)
     return known
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.errors import PeragoError
-    from perago.model.attempt import Delivery, Execution, TaskStatus
+    from perago.model.attempt import AttemptStep, Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
     from perago.model.outcome import Headway, TaskReport
     from perago.ports.orchestrator import Orchestrator
@@ -100,7 +100,7 @@ class Unable:
 
 
 class StepStarted(NamedTuple):
-    step: str
+    step: AttemptStep
 
 
 class StepEnded(NamedTuple):
@@ -111,7 +111,7 @@ class StepEnded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    step: str
+    step: AttemptStep
     headway: Headway
 
 

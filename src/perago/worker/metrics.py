@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opentelemetry.metrics import Observation
 
+from perago.model.attempt import AttemptStep
 from perago.worker.events import LOST, NobodyWatching, outcome
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ DIRECTION = "perago.transfer.direction"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _BYTES = tuple(float(4**power) for power in range(5, 18))  # 1 KiB to 16 GiB
 _OBJECTS = (0, 1, 10, 100, 1_000, 10_000, 100_000)
-_DIRECTIONS = {"fetch": "fetch", "stage.upload": "upload"}
+_DIRECTIONS: Mapping[str, str] = {AttemptStep.FETCH: "fetch", AttemptStep.STAGE_UPLOAD: "upload"}
 """The steps that move objects."""
 
 
@@ -190,7 +191,7 @@ class MeasuringWatcher(NobodyWatching):
         self._record(STEP_DURATION, seconds, task, step)
         if "error" in fields:
             self._count(STEP_FAILURES, task, step, str(fields["error"]))
-        elif step == "publish":
+        elif step == AttemptStep.PUBLISH:
             self._count(PUBLICATIONS, task, str(fields.get("level")), str(fields.get("path")))
         if (merging := number(fields, "merge_seconds")) is not None:
             self._record(MERGE_DURATION, merging, task)

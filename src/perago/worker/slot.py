@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.errors import ExecutorLostError, PeragoError
-from perago.model.attempt import TaskStatus
+from perago.model.attempt import AttemptStep, TaskStatus
 from perago.wiring import spark_scratch
 from perago.worker.attempt_log import release
 from perago.worker.executor_handle import ExecutorProcess
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perago.worker.events import Watcher
     from perago.worker.messages import Employment, FromExecutor, ServedTask, ToExecutor
 
-PUBLISHING_STEPS = frozenset({"publish", "report"})
+PUBLISHING_STEPS = frozenset({AttemptStep.PUBLISH, AttemptStep.REPORT})
 """Steps that are better finished than broken off."""
 
 _LONGEST_REST_SECONDS = 30.0
@@ -45,7 +45,7 @@ class Work:
     assignment: Assignment
     budget: PublishBudget
     began_at: float
-    step: str = ""
+    step: AttemptStep | None = None
 
     @property
     def delivery(self) -> Delivery:
@@ -62,7 +62,7 @@ class Work:
     @property
     def seconds_to_settle(self) -> float:
         """How long a request that its executor had just sent may be on its way."""
-        if self.step == "publish":
+        if self.step == AttemptStep.PUBLISH:
             return float(self.budget.lakefs_merge_timeout_seconds)
         return float(self.budget.conductor_completion_timeout_seconds if self.is_publishing else 0)
 
@@ -182,7 +182,7 @@ class Slot:
         match message:
             case StepStarted(step):
                 self._watcher.step_started(work.attempt, step)
-                return message if step == "report" else None
+                return message if step == AttemptStep.REPORT else None
             case StepEnded(fields):
                 self._watcher.step_ended(work.attempt, fields)
             case Progressed(step, headway):
@@ -204,11 +204,11 @@ class Slot:
 
 def lost(work: Work, death: str, on: str) -> ExecutorLostError:
     """Why an attempt failed whose executor is gone; ``on`` is where its logs are to be found."""
-    during = f" during {work.step!r}" if work.step else ""
+    during = f" during '{work.step}'" if work.step else ""
     hint = ""
-    if work.step == "body" and death.endswith("SIGKILL"):
+    if work.step == AttemptStep.BODY and death.endswith("SIGKILL"):
         hint = " (out of memory?)"
-    elif work.step == "publish":
+    elif work.step == AttemptStep.PUBLISH:
         hint = ": it may have published, and the retry sees to that"
     return ExecutorLostError(
         f"the process running {work.attempt.task_name} {death}{during}{hint}",

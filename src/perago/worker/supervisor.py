@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
 from perago.flow.report import failed
-from perago.model.attempt import Execution, name_part
+from perago.model.attempt import AttemptStep, Execution, name_part
 from perago.worker.attempt_log import last_printed
 from perago.worker.executor_handle import Ears
 from perago.worker.heartbeats import Lost, Renewed
@@ -293,7 +293,7 @@ class Supervisor:
                 )
         dead = [each.work for each in self._obituaries.values() if not each.told]
         for work in (*self.works, *dead):
-            if work.assignment.leased_at < oldest and work.step != "report":
+            if work.assignment.leased_at < oldest and work.step != AttemptStep.REPORT:
                 self._hold(work.delivery, work.budget, work.assignment.leased_at)
 
     def _hold(self, delivery: Delivery, budget: PublishBudget, leased_at: float) -> None:
@@ -357,7 +357,7 @@ class Supervisor:
             work = slot.work
             # What it publishes may still be accepted, if it is left to report it; and that an
             # attempt has ended is no news to one that has just reported it.
-            if work is None or work.step == "report":
+            if work is None or work.step == AttemptStep.REPORT:
                 continue
             if lost_.delivered_again and work.is_publishing:
                 continue

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 
 from perago.errors import ExecutorLostError
-from perago.model.attempt import TaskStatus
+from perago.model.attempt import AttemptStep, TaskStatus
 from perago.worker.events import NobodyWatching, outcome
 from perago.worker.metrics import ACCEPTED, ERROR, STATUS, TASK, number
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 EXECUTION = "perago.execution.id"
-WORKSPACE_STEP = "directory"
+WORKSPACE_STEP = AttemptStep.DIRECTORY
 WORKSPACE_FIELDS = ("repository", "branch", "ref")
 """Said by that step, and true of the whole attempt: as ``perago.workspace.FIELD``."""
 SPAN_FIELDS = {
-    "fetch": ("objects", "bytes", "objects_moved", "bytes_moved"),
-    "pre": ("guardrails",),
-    "post": ("guardrails", "files", "changed"),
-    "stage.branch": ("branch",),
-    "stage.upload": ("uploaded", "deleted", "objects_moved", "bytes_moved"),
-    "stage.commit": ("commit",),
-    "publish": ("level", "path", "ref", "replaced", "merge_seconds", "lease_seconds"),
+    AttemptStep.FETCH: ("objects", "bytes", "objects_moved", "bytes_moved"),
+    AttemptStep.PRE: ("guardrails",),
+    AttemptStep.POST: ("guardrails", "files", "changed"),
+    AttemptStep.STAGE_BRANCH: ("branch",),
+    AttemptStep.STAGE_UPLOAD: ("uploaded", "deleted", "objects_moved", "bytes_moved"),
+    AttemptStep.STAGE_COMMIT: ("commit",),
+    AttemptStep.PUBLISH: ("level", "path", "ref", "replaced", "merge_seconds", "lease_seconds"),
     "publish.decided": ("move", "head", "level"),
     "publish.read_back": ("head", "found", "proven_absent"),
-    "report": ("status", "accepted"),
+    AttemptStep.REPORT: ("status", "accepted"),
 }
 """The journal's fields that a step's span, or a remark's event, has: as ``perago.STEP.FIELD``."""
 
@@ -52,7 +52,7 @@ class _Traced:
 
     span: Span
     told_until: int
-    step: str | None = None
+    step: AttemptStep | None = None
     step_began: int = 0
     error: str | None = None
 
@@ -83,7 +83,7 @@ class TracingWatcher(NobodyWatching):
         )
         self._running[attempt] = _Traced(span, began)
 
-    def step_started(self, attempt: Attempt, step: str) -> None:
+    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         if traced := self._running.get(attempt):
             traced.step, traced.step_began = step, time.time_ns()
 
