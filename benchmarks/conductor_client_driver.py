@@ -35,9 +35,9 @@ def main() -> None:
 
 
 def own(address: str, task_id: str) -> Callable[[], object]:
-    from perago.adapters.conductor.client import Api, ConductorAccess
+    from perago.adapters.conductor.client import ConductorClient, ConductorConfig
 
-    api = Api(ConductorAccess(address))
+    api = ConductorClient(ConductorConfig(address))
     return lambda: api.read(f"/tasks/{task_id}", doing="reading a task")["taskId"]
 
 

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
 
 ANSWER_SECONDS = 30
 
@@ -19,12 +19,12 @@ ANSWER_SECONDS = 30
 class ConductorWitness:
     """Its REST API, and nothing between."""
 
-    def __init__(self, access: ConductorAccess) -> None:
-        self.address = access.address
-        self._trust = ssl.create_default_context(cafile=access.ca_file)
+    def __init__(self, config: ConductorConfig) -> None:
+        self.address = config.address
+        self._trust = ssl.create_default_context(cafile=config.ca_file)
         self._headers = {"Content-Type": "application/json"}
-        if access.key is not None:
-            login = {"keyId": access.key, "keySecret": access.secret}
+        if config.key is not None:
+            login = {"keyId": config.key, "keySecret": config.secret}
             self._headers["X-Authorization"] = self._ask("POST", "token", login)["token"]
 
     def task_definition(self, name: str) -> dict[str, Any]:

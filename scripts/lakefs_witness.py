@@ -13,7 +13,7 @@ from lakefs_sdk.exceptions import ApiException, NotFoundException
 from lakefs_sdk.models import BranchCreation, BranchProtectionRule, CommitCreation
 
 if TYPE_CHECKING:
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
 
 PATIENCE_SECONDS = 60.0
 
@@ -25,12 +25,12 @@ class Skipped(Exception):
 class Witness:
     """One repository through lakeFS's own client: what is there, and what somebody else does."""
 
-    def __init__(self, access: LakeFSAccess, repository: str) -> None:
+    def __init__(self, config: LakeFSConfig, repository: str) -> None:
         settings = Configuration(
-            host=access.api_url, username=access.access_key_id, password=access.secret_access_key
+            host=config.api_url, username=config.access_key_id, password=config.secret_access_key
         )
-        settings.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
-        settings.proxy = access.proxy
+        settings.ssl_ca_cert = str(config.ca_file) if config.ca_file else None
+        settings.proxy = config.proxy
         self.client = LakeFSClient(settings)
         self.repository = repository
 

@@ -34,7 +34,7 @@ from real_lakefs_publication_protocol_smoke import in_one_line, new_repository, 
 from perago.cli.options import settings_at
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.settings import load_settings
-from perago.wiring import conductor_access, lakefs_access, open_lakefs
+from perago.wiring import conductor_config, lakefs_config, open_lakefs
 
 LATE = {"late.txt": b"late"}
 QUICK_SECONDS = 30.0
@@ -263,12 +263,12 @@ def opened(repository: str | None, *, own: bool) -> Iterator[Stage]:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perago-smoke-")))
         on = stack.enter_context(servers(home, own=own))
         settings = settings_at(home / "home", on, None)
-        access = lakefs_access(settings)
-        name = repository or new_repository(access)
+        config = lakefs_config(settings)
+        name = repository or new_repository(config)
         store = stack.enter_context(closing(open_lakefs(settings)))
-        witness = stack.enter_context(closing(Witness(access, name)))
+        witness = stack.enter_context(closing(Witness(config, name)))
         place = Place(store, witness, home, is_own=repository is None)
-        conductor = ConductorWitness(conductor_access(settings))
+        conductor = ConductorWitness(conductor_config(settings))
         yield Stage(place, conductor, settings, on, home)
 
 

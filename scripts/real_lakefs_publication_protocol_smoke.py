@@ -27,12 +27,12 @@ from lakefs_scene import AFTER, Place, Scene, edit, leave
 from lakefs_sdk.exceptions import ApiException
 from lakefs_witness import Skipped, Witness
 
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.outcome import AttemptOutcome, PublishPath
 from perago.settings import load_settings
-from perago.wiring import lakefs_access, open_lakefs
+from perago.wiring import lakefs_config, open_lakefs
 
 REFUSAL = "perago smoke: no merges here"
 REFUSING_ACTION = f"""\
@@ -261,16 +261,16 @@ def opened(repository: str | None) -> Iterator[Place]:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perago-smoke-")))
         settings = load_settings(home=home, workspace_root=home / "attempts", cache=home / "cache")
-        access = lakefs_access(settings)
-        name = repository or new_repository(access)
+        config = lakefs_config(settings)
+        name = repository or new_repository(config)
         store = stack.enter_context(closing(open_lakefs(settings)))
-        witness = stack.enter_context(closing(Witness(access, name)))
+        witness = stack.enter_context(closing(Witness(config, name)))
         yield Place(store, witness, home, is_own=repository is None)
 
 
-def new_repository(access: LakeFSAccess) -> str:
+def new_repository(config: LakeFSConfig) -> str:
     """A name for one of its own. Raises RuntimeConfigError if it couldn't be made."""
-    if access.storage_namespace is None:
+    if config.storage_namespace is None:
         raise RuntimeConfigError(
             "no repository was named, and there is no saying where a new one would keep its "
             "objects",

@@ -33,11 +33,11 @@ from soak_tasks import BEFORE, LEASE_SECONDS, PREFIX, given_to, soak
 from soak_verdict import Started, Verdict, judge
 from soak_workers import Worker, register, wait_until_gone
 
-from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.client import ConductorConfig
 from perago.operations.fence_install import install_fence
 from perago.settings import Settings, load_settings
 from perago.stack.test_server import start_conductor, start_lakefs
-from perago.wiring import lakefs_access, open_lakefs
+from perago.wiring import lakefs_config, open_lakefs
 
 WORKERS = 2
 _OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTHONDONTWRITEBYTECODE")
@@ -210,7 +210,7 @@ def arranged(directory: Path, plan: argparse.Namespace) -> Iterator[Soak]:
             {"conductor": queue, "lakefs": lake},
         )
         stack.callback(chaos.end)
-        witness = Conductor(ConductorAccess(queue.address))
+        witness = Conductor(ConductorConfig(queue.address))
         yield Soak(witness, repositories, chaos, plan.workflows)
 
 
@@ -230,7 +230,7 @@ def prepared(settings: Settings, repository: str) -> Iterator[Witness]:
     """A repository with the files that every workflow starts from, and the fence."""
     with (
         closing(open_lakefs(settings)) as store,
-        closing(Witness(lakefs_access(settings), repository)) as witness,
+        closing(Witness(lakefs_config(settings), repository)) as witness,
     ):
         store.create_repository(repository)
         branch = witness.default_branch()

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
     from perago.adapters.conductor.definitions import ConductorDefinitions
     from perago.adapters.conductor.orchestrator import ConductorOrchestrator
     from perago.adapters.conductor.runs import ConductorRuns
     from perago.adapters.lakefs.cache import Trimmed
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.lakefs.store import LakeFSStore
     from perago.adapters.spark.engine import Spark, SparkEngine
     from perago.declare.pipeline import Pipeline
@@ -62,10 +62,10 @@ def open_lakefs(settings: Settings) -> LakeFSStore:
     from perago.adapters.lakefs.cache import ObjectCache
     from perago.adapters.lakefs.store import LakeFSStore
 
-    access = lakefs_access(settings)
+    config = lakefs_config(settings)
     limit = settings.cache_bytes
     cache = ObjectCache(settings.object_cache, limit_bytes=limit) if limit else None
-    return LakeFSStore(access, cache=cache)
+    return LakeFSStore(config, cache=cache)
 
 
 def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
@@ -76,14 +76,14 @@ def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
         return cache.trim(dry_run=dry_run)
 
 
-def lakefs_access(settings: Settings) -> LakeFSAccess:
+def lakefs_config(settings: Settings) -> LakeFSConfig:
     """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
 
     address, key, secret = settings.lakefs_login
     if settings.lakefs_ca_file is not None:
         _assert_certificates("PERAGO_LAKEFS_CA_FILE", settings.lakefs_ca_file)
-    return LakeFSAccess(
+    return LakeFSConfig(
         address,
         key,
         secret.get_secret_value(),
@@ -131,7 +131,7 @@ def fence_file() -> tuple[str, bytes]:
 
 
 def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
-    """Each store has its own. On lakeFS this raises as :func:`lakefs_access` does."""
+    """Each store has its own. On lakeFS this raises as :func:`lakefs_config` does."""
     return EmbeddedQueue(settings.queue, clock=SystemClock(), only_run=only_run)
 
 
@@ -141,21 +141,21 @@ def open_runs(settings: Settings) -> EmbeddedQueue | ConductorRuns:
         return open_queue(settings)
     from perago.adapters.conductor.runs import ConductorRuns
 
-    return ConductorRuns(conductor_access(settings))
+    return ConductorRuns(conductor_config(settings))
 
 
 def open_conductor(settings: Settings) -> ConductorOrchestrator:
     """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
     from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 
-    return ConductorOrchestrator(conductor_access(settings))
+    return ConductorOrchestrator(conductor_config(settings))
 
 
 def open_definitions(settings: Settings) -> ConductorDefinitions:
-    """What Conductor has registered. Raises as :func:`conductor_access` does."""
+    """What Conductor has registered. Raises as :func:`conductor_config` does."""
     from perago.adapters.conductor.definitions import ConductorDefinitions
 
-    return ConductorDefinitions(conductor_access(settings))
+    return ConductorDefinitions(conductor_config(settings))
 
 
 def task_definition(task: AnyTask) -> dict[str, object]:
@@ -172,14 +172,14 @@ def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
     return as_json(pipeline)
 
 
-def conductor_access(settings: Settings) -> ConductorAccess:
+def conductor_config(settings: Settings) -> ConductorConfig:
     """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
 
     address, key, secret = settings.conductor_login
     if settings.conductor_ca_file is not None:
         _assert_certificates("PERAGO_CONDUCTOR_CA_FILE", settings.conductor_ca_file)
-    return ConductorAccess(
+    return ConductorConfig(
         address,
         key,
         secret.get_secret_value() if secret else None,

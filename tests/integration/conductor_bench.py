@@ -3,9 +3,9 @@
 import time
 import uuid
 
-from perago.adapters.conductor.client import Api, ConductorAccess
+from perago.adapters.conductor.client import ConductorClient, ConductorConfig
 from perago.adapters.conductor.definitions import ConductorDefinitions
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.responses import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.tasks import update_of
 from perago.model.run import ResultField, RunPlan
@@ -17,10 +17,10 @@ class ConductorBench:
     """Somebody who registers and starts workflows of steps that nobody else has."""
 
     def __init__(self, address):
-        access = ConductorAccess(address)
+        access = ConductorConfig(address)
         self.orchestrator = ConductorRuns(access)
         self.definitions = ConductorDefinitions(access)
-        self.api = Api(access)
+        self.api = ConductorClient(access)
         self._started = []
 
     def close(self):
@@ -49,7 +49,9 @@ class ConductorBench:
 
     def start_as_somebody_else(self, plan, order):
         """As a person or another program does: without any of our marks."""
-        run_id = self.api.send("POST", below("workflow"), {"name": plan.name, **order}, doing="…")
+        run_id = self.api.send(
+            "POST", api_path("workflow"), {"name": plan.name, **order}, doing="…"
+        )
         self._started.append(run_id)
         return run_id
 
@@ -58,13 +60,13 @@ class ConductorBench:
 
     def requeue(self, delivery):
         update = update_of(delivery, status="IN_PROGRESS")
-        self.api.send("POST", below("tasks"), update, doing="requeueing")
+        self.api.send("POST", api_path("tasks"), update, doing="requeueing")
 
     def advance(self, seconds):
         time.sleep(seconds)
         for run_id in self._started:
             if self.run_status(run_id).is_active:
-                self.api.send("PUT", below("workflow", "decide", run_id), doing="deciding")
+                self.api.send("PUT", api_path("workflow", "decide", run_id), doing="deciding")
 
 
 def task_definition(step):

@@ -1,7 +1,7 @@
 """The bench of :mod:`perago.testing`, with a repository on a real lakeFS for its store."""
 
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.commit import ACTIONS_PREFIX
@@ -12,7 +12,7 @@ from perago.testing.conformance.store import Bench as Outside
 def store_on(server, *, secret=None, cache=None):
     """A store on a server, with another secret than the right one if so told."""
     return LakeFSStore(
-        LakeFSAccess(
+        LakeFSConfig(
             server.endpoint,
             server.access_key_id,
             secret or server.secret_access_key,

@@ -9,7 +9,7 @@ import trustme
 from key_guard import KEY, SECRET, KeyGuard
 
 from perago.adapters.conductor import orchestrator as adapter
-from perago.adapters.conductor.client import ConductorAccess, Timeouts
+from perago.adapters.conductor.client import ConductorConfig, Timeouts
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.errors import (
     OrchestratorAccessError,
@@ -36,7 +36,7 @@ def connect():
     made = []
 
     def make(address, *given, **named):
-        made.append(ConductorOrchestrator(ConductorAccess(address, *given, **named)))
+        made.append(ConductorOrchestrator(ConductorConfig(address, *given, **named)))
         return made[-1]
 
     yield make

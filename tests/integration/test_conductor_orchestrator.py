@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.client import ConductorConfig
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.responses import api_path
 from perago.errors import OrchestratorError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
@@ -183,7 +183,7 @@ def test_the_attempts_of_a_workflow_that_was_restarted_are_unknown(bench):
     run_id = bench.start(first, workspace=workspace())
     before = take(bench, first)
     bench.orchestrator.cancel(run_id, "to be restarted")
-    bench.api.send("POST", below("workflow", run_id, "restart"), doing="restarting")
+    bench.api.send("POST", api_path("workflow", run_id, "restart"), doing="restarting")
     again = take(bench, first)
     assert again.attempt.task_id != before.attempt.task_id
     with pytest.raises(OrchestratorError, match=before.attempt.task_id):
@@ -233,7 +233,7 @@ def test_a_look_at_a_branch_is_one_request_whatever_else_is_active(conductor_ser
         bench.start(first, workspace=workspace())
     bench.start(first, workspace=place)
     with FaultyWire(conductor_server.removesuffix("/api")) as wire:
-        watched = ConductorOrchestrator(ConductorAccess(f"{wire.endpoint}/api"))
+        watched = ConductorOrchestrator(ConductorConfig(f"{wire.endpoint}/api"))
         assert len(watched.writers(place.repository, place.branch)) == 1
         watched.close()
         assert len(wire.requests) == 1

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from lakefs_bench import store_on
 
-from perago.adapters.conductor.client import Api, ConductorAccess
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.client import ConductorClient, ConductorConfig
+from perago.adapters.conductor.responses import api_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -68,13 +68,13 @@ def smoke(conductor_server, lakefs_server, tmp_path, alone):
 @pytest.fixture
 def left_over(conductor_server, lakefs_server):
     """What the smoke has left on either server."""
-    store, api = store_on(lakefs_server), Api(ConductorAccess(conductor_server))
+    store, api = store_on(lakefs_server), ConductorClient(ConductorConfig(conductor_server))
 
     def look():
         definitions = [
             one["name"]
             for kind in ("taskdefs", "workflow")
-            for one in api.find(below("metadata", kind), doing="looking")
+            for one in api.find(api_path("metadata", kind), doing="looking")
         ]
         return [
             name

@@ -6,7 +6,7 @@ import pytest
 import trustme
 from forward_proxy import ForwardProxy
 
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.errors import StoreUnavailableError
 from perago.model.workspace import Download, Signature, Upload
@@ -33,7 +33,7 @@ class Client:
     """A store, and something for it to do on either plane alone."""
 
     def __init__(self, server, directory, *, ca_file=None, repository=None):
-        access = LakeFSAccess(
+        access = LakeFSConfig(
             server.endpoint,
             server.access_key_id,
             server.secret_access_key,

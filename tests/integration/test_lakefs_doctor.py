@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 from forward_proxy import ForwardProxy
 
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.workspace import Signature, Upload
@@ -83,7 +83,7 @@ class World:
 
     def store(self, server, user=None):
         known = user or server
-        access = LakeFSAccess(
+        access = LakeFSConfig(
             server.endpoint,
             known.access_key_id,
             known.secret_access_key,

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.doctor.lakefs_trial import Trial
 from perago.errors import StoreAccessError
@@ -74,7 +74,7 @@ class Repository:
         self.endpoint = policed.server.endpoint
         self.admin, self.worker = (
             LakeFSStore(
-                LakeFSAccess(
+                LakeFSConfig(
                     policed.server.endpoint,
                     user.access_key_id,
                     user.secret_access_key,

@@ -18,9 +18,9 @@ from obstore.store import S3Store
 
 from perago.adapters.lakefs import client
 from perago.adapters.lakefs.cache import ObjectCache
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.store import LakeFSStore
-from perago.adapters.lakefs.transfers import Gateway
+from perago.adapters.lakefs.transfers import Transfers
 from perago.errors import (
     CorruptObjectError,
     StoreAccessError,
@@ -40,7 +40,7 @@ class Place:
     """A repository of its own, with a gateway to it and files on either side."""
 
     def __init__(self, server, directory, *, endpoint=None, cache=None):
-        self.access = LakeFSAccess(
+        self.access = LakeFSConfig(
             endpoint or server.endpoint,
             server.access_key_id,
             server.secret_access_key,
@@ -48,7 +48,7 @@ class Place:
         )
         self.directory = directory
         self.repository = f"bytes-{uuid.uuid4().hex[:12]}"
-        self.gateway = Gateway(self.access, cache)
+        self.gateway = Transfers(self.access, cache)
         self.store = LakeFSStore(replace(self.access, endpoint=server.endpoint))
         self.store.create_repository(self.repository)
 
@@ -215,13 +215,13 @@ def test_what_the_environment_says_of_another_s3_does_not_matter(place, monkeypa
 _FETCH_AND_SEND = """
 import sys
 from pathlib import Path
-from perago.adapters.lakefs.client import LakeFSAccess
-from perago.adapters.lakefs.transfers import Gateway
+from perago.adapters.lakefs.client import LakeFSConfig
+from perago.adapters.lakefs.transfers import Transfers
 from perago.model.workspace import Download, Signature, Upload
 from perago.model.commit import ObjectEntry
 
 endpoint, key_id, secret, repository, source, target = sys.argv[1:]
-gateway = Gateway(LakeFSAccess(endpoint, key_id, secret), None)
+gateway = Transfers(LakeFSConfig(endpoint, key_id, secret), None)
 stat = Path(source).stat()
 gateway.upload(repository, "main", [Upload("large", Path(source), Signature.of(stat))], None)
 entry = ObjectEntry("large", stat.st_size, "")
@@ -401,7 +401,7 @@ def test_a_file_that_changes_while_it_is_sent_does_not_become_an_object(place):
 def test_wrong_credentials_are_told_as_such_without_showing_them(lakefs_server, place):
     place.put({"a": b"1"})
     wrong = replace(place.access, secret_access_key="not-the-secret-at-all")
-    with closing(Gateway(wrong, None)) as gateway:
+    with closing(Transfers(wrong, None)) as gateway:
         wanted = [Download(place.entries()["a"], place.new_directory() / "a")]
         with pytest.raises(StoreAccessError, match="SignatureDoesNotMatch") as refused:
             gateway.download(place.repository, "main", wanted, None)
@@ -435,7 +435,7 @@ def test_a_key_that_lakefs_finds_too_long_is_refused_by_its_name(place):
 def test_no_server_is_told_with_its_address(place, in_a_hurry):
     nowhere = replace(place.access, endpoint="http://127.0.0.1:9")
     with (
-        closing(Gateway(nowhere, None)) as gateway,
+        closing(Transfers(nowhere, None)) as gateway,
         pytest.raises(StoreUnavailableError, match="no connection to lakeFS at http://127"),
     ):
         gateway.upload(place.repository, "main", [place.upload_of("a", b"1")], None)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.adapters.embedded.queue import EmbeddedQueue
-from perago.adapters.lakefs.client import LakeFSAccess
+from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.adapters.local.engine import LocalEngine
@@ -130,7 +130,7 @@ def wire(lakefs_server):
 def stage(request, lakefs_server, wire, tmp_path):
     def connect(endpoint):
         return LakeFSStore(
-            LakeFSAccess(
+            LakeFSConfig(
                 endpoint,
                 lakefs_server.access_key_id,
                 lakefs_server.secret_access_key,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from running_worker import HeldExchange
 
-from perago.adapters.lakefs.client import LakeFSAccess, Timeouts
+from perago.adapters.lakefs.client import LakeFSConfig, Timeouts
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.errors import (
     AnswerLostError,
@@ -58,7 +58,7 @@ def connect(lakefs_server):
     made = []
 
     def connect(endpoint, timeouts):
-        access = LakeFSAccess(
+        access = LakeFSConfig(
             endpoint,
             lakefs_server.access_key_id,
             lakefs_server.secret_access_key,

@@ -9,7 +9,7 @@ import worker_tasks
 from living_processes import until
 from worker_rig import attempts_of, reached
 
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.responses import api_path
 
 
 def test_a_body_that_is_busy_for_longer_than_its_lease_keeps_it(place):
@@ -43,8 +43,8 @@ def test_a_body_whose_workflow_is_started_over_makes_room_for_the_new_attempt(pl
     worker, gate, run_id = place.held_at_a_gate(worker_tasks.growing_patiently)
     (old,) = place.run(run_id).attempts
     api = place.conductor.api
-    api.send("DELETE", below("workflow", run_id, reason="start over"), doing="terminating")
-    api.send("POST", below("workflow", run_id, "restart"), doing="restarting")
+    api.send("DELETE", api_path("workflow", run_id, reason="start over"), doing="terminating")
+    api.send("POST", api_path("workflow", run_id, "restart"), doing="restarting")
     worker.wait_for("attempt.ended", task_id=old.attempt.task_id, status="LOST")
     gate.touch()
     run = place.completed(run_id)

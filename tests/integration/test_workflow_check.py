@@ -5,7 +5,7 @@ import uuid
 import pytest
 from living_processes import until
 
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.responses import api_path
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a0"}
 FIRST = "${workflow.input.workspace}"
@@ -34,10 +34,12 @@ def played(conductor_bench, unique):
     def play(*tasks):
         definition = workflow(unique, *tasks)
         order = {"name": unique, "workflowDef": definition, "input": {"workspace": WORKSPACE}}
-        run = conductor_bench.api.send("POST", below("workflow"), order, doing="starting")
+        run = conductor_bench.api.send("POST", api_path("workflow"), order, doing="starting")
 
         def ended():
-            found = conductor_bench.api.find(below("workflow", run, includeTasks="true"), doing="…")
+            found = conductor_bench.api.find(
+                api_path("workflow", run, includeTasks="true"), doing="…"
+            )
             return found if found["status"] != "RUNNING" else None
 
         found = until(ended, "the workflow to end", seconds=60)

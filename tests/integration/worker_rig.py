@@ -12,7 +12,7 @@ from lakefs_bench import store_on
 from living_processes import command_of, processes_with, until
 from running_worker import Worker
 
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.responses import api_path
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.cli.declared import Declared, definitions_of
 from perago.declare.task import Task
@@ -121,7 +121,7 @@ class Place:
     def prod(self, run_id):
         """Have Conductor look at the run now: by itself it does so once a minute."""
         with contextlib.suppress(OrchestratorError):
-            self.conductor.api.send("PUT", below("workflow", "decide", run_id), doing="deciding")
+            self.conductor.api.send("PUT", api_path("workflow", "decide", run_id), doing="deciding")
 
     def held_at_a_gate(self, pipeline, **worker):
         """A worker at work in a pipeline's only body, the gate that waits for, and the run's id."""

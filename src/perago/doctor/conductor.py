@@ -8,10 +8,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from perago.adapters.conductor.active_workflows import ACTIVE, innermost, search
-from perago.adapters.conductor.client import Api
-from perago.adapters.conductor.responses import below
+from perago.adapters.conductor.client import ConductorClient
+from perago.adapters.conductor.responses import api_path
 from perago.adapters.conductor.runs import ConductorRuns
-from perago.adapters.conductor.workflows import place_of
+from perago.adapters.conductor.workflows import branch_of
 from perago.cli.declared import definitions_of
 from perago.cli.output import clock_difference, count
 from perago.doctor.machine import Finding
@@ -27,8 +27,8 @@ from perago.operations.run_follow import UNATTENDED_SECONDS, unattended_tasks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from perago.adapters.conductor.active_workflows import Hit
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.active_workflows import WorkflowSummary
+    from perago.adapters.conductor.client import ConductorConfig
     from perago.cli.declared import Declared
     from perago.settings import Settings
 
@@ -45,15 +45,15 @@ def diagnose_conductor(settings: Settings, *declared: Declared) -> Iterator[Find
     ``declared`` are the modules whose definitions and workers are looked for. A failed step
     explains the ones after it, so they aren't tried.
     """
-    from perago.wiring import conductor_access
+    from perago.wiring import conductor_config
 
     try:
-        access = conductor_access(settings)
+        config = conductor_config(settings)
     except RuntimeConfigError as error:
         yield Finding("Conductor", "fail", error.message, error.fix)
         return
-    with closing(Api(access)) as api, closing(ConductorRuns(access)) as runs:
-        server = _server(api, access)
+    with closing(ConductorClient(config)) as api, closing(ConductorRuns(config)) as runs:
+        server = _server(api, config)
         yield server
         if server.verdict == "fail":
             return
@@ -66,24 +66,24 @@ def diagnose_conductor(settings: Settings, *declared: Declared) -> Iterator[Find
             yield Finding("Conductor", "fail", error.message, error.fix or "see Conductor's log")
 
 
-def _server(api: Api, access: ConductorAccess) -> Finding:
+def _server(api: ConductorClient, config: ConductorConfig) -> Finding:
     """Whether Conductor answers there and lets us in: it alone knows that it lacks this task."""
     try:
-        api.find(below("tasks", _NO_TASK), doing="looking whether it answers")
+        api.find(api_path("tasks", _NO_TASK), doing="looking whether it answers")
     except OrchestratorUnavailableError as error:
         return Finding("Conductor", "fail", error.message, error.fix)
     except OrchestratorAccessError as error:
         return Finding("Conductor key", "fail", error.message, error.fix)
     except OrchestratorRefusedError as error:
         return Finding("Conductor address", "fail", error.message, error.fix)
-    known = "and knows our key" if access.key else "and asks for no key"
-    return Finding("Conductor", "ok", f"it answers at {access.address} {known}")
+    known = "and knows our key" if config.key else "and asks for no key"
+    return Finding("Conductor", "ok", f"it answers at {config.address} {known}")
 
 
-def _greeting(api: Api) -> Iterator[Finding]:
+def _greeting(api: ConductorClient) -> Iterator[Finding]:
     asked_at = time.time()
     try:
-        answer = api.greet()
+        answer = api.version()
     except OrchestratorRefusedError:
         yield Finding("Conductor version", "ok", "it doesn't say which it is")
         return
@@ -123,7 +123,9 @@ def _definitions(settings: Settings, declared: tuple[Declared, ...]) -> Iterator
         yield Finding("lease", "ok", "every lease covers its task's publish budget")
 
 
-def _workers(api: Api, runs: ConductorRuns, declared: tuple[Declared, ...]) -> Iterator[Finding]:
+def _workers(
+    api: ConductorClient, runs: ConductorRuns, declared: tuple[Declared, ...]
+) -> Iterator[Finding]:
     """Tasks that nobody asks for: those of the modules, and any for which something waits."""
     waiting = _waiting(api)
     modules = {task.name: one.target for one in declared for task in one.tasks}
@@ -139,9 +141,9 @@ def _workers(api: Api, runs: ConductorRuns, declared: tuple[Declared, ...]) -> I
         yield Finding("workers", "ok", f"{count(len(names), 'task')} with one, or nothing to do")
 
 
-def _waiting(api: Api) -> Mapping[str, int]:
+def _waiting(api: ConductorClient) -> Mapping[str, int]:
     """How many deliveries wait for each task that workers poll for, where any do."""
-    sizes = api.read(below("tasks", "queue", "all"), doing="asking what waits")
+    sizes = api.read(api_path("tasks", "queue", "all"), doing="asking what waits")
     found = sizes.items() if isinstance(sizes, dict) else ()
     # Conductor's own kinds of tasks are in capitals, and its internal queues begin with a dash.
     return {
@@ -149,16 +151,16 @@ def _waiting(api: Api) -> Mapping[str, int]:
     }
 
 
-def _writers(api: Api, settings: Settings) -> Iterator[Finding]:
+def _writers(api: ConductorClient, settings: Settings) -> Iterator[Finding]:
     """Branches that more than one active workflow writes: what the operators promised not to do."""
     hits, _ = search(api, ACTIVE, doing="listing the active workflows")
     active = [hit for hit in hits if hit.status.is_active]
-    on: defaultdict[tuple[str, str], list[Hit]] = defaultdict(list)
+    on: defaultdict[tuple[str, str], list[WorkflowSummary]] = defaultdict(list)
     for hit in active:
         workflow = api.find(
-            below("workflow", hit.id, includeTasks="false"), doing=f"reading workflow {hit.id}"
+            api_path("workflow", hit.id, includeTasks="false"), doing=f"reading workflow {hit.id}"
         )
-        if place := place_of(workflow):
+        if place := branch_of(workflow):
             on[place].append(hit)
     crowded = {place: innermost(found) for place, found in on.items()}
     crowded = {place: found for place, found in crowded.items() if len(found) > 1}

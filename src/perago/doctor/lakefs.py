@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from perago.adapters.lakefs.reachability import Greeting, Silence, Unheard
+from perago.adapters.lakefs.reachability import Cause, Reached, Unreachable
 from perago.cli.output import clock_difference, count, duration, size
 from perago.doctor.lakefs_trial import Trial
 from perago.doctor.machine import Finding, problem_writing
@@ -19,7 +19,7 @@ from perago.errors import BranchNotFoundError, RuntimeConfigError, StoreAccessEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.lakefs.store import LakeFSStore
     from perago.errors import PeragoError
     from perago.model.commit import Commit
@@ -38,22 +38,22 @@ REFUSED_SECONDS = 15 * 60.0
 _ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
 _STRANGER = "error authenticating request"
 _FIXES = {
-    Silence.NO_SUCH_NAME: f"correct the host in {_ENDPOINT}, or the machine's DNS",
-    Silence.NOBODY_LISTENS: f"start lakeFS (`perago stack up`), or correct {_ENDPOINT}",
-    Silence.TIMEOUT: "see whether a firewall is in between, or whether lakeFS hangs",
-    Silence.PROXY: "correct HTTP_PROXY or HTTPS_PROXY, or name the host in NO_PROXY",
-    Silence.UNTRUSTED: "name the file with its authority's certificate by PERAGO_LAKEFS_CA_FILE",
-    Silence.OTHER_NAME: f"put a name that is in the certificate into {_ENDPOINT}",
-    Silence.OTHER_TIME: "have the certificate renewed, or set this machine's clock",
-    Silence.NO_TLS: f"write http:// instead of https:// in {_ENDPOINT}",
-    Silence.CUT: "see the log of lakeFS, or of whatever stands in front of it",
+    Cause.UNKNOWN_HOST: f"correct the host in {_ENDPOINT}, or the machine's DNS",
+    Cause.REFUSED: f"start lakeFS (`perago stack up`), or correct {_ENDPOINT}",
+    Cause.TIMEOUT: "see whether a firewall is in between, or whether lakeFS hangs",
+    Cause.PROXY: "correct HTTP_PROXY or HTTPS_PROXY, or name the host in NO_PROXY",
+    Cause.UNTRUSTED: "name the file with its authority's certificate by PERAGO_LAKEFS_CA_FILE",
+    Cause.WRONG_NAME: f"put a name that is in the certificate into {_ENDPOINT}",
+    Cause.WRONG_TIME: "have the certificate renewed, or set this machine's clock",
+    Cause.NO_TLS: f"write http:// instead of https:// in {_ENDPOINT}",
+    Cause.CUT: "see the log of lakeFS, or of whatever stands in front of it",
 }
 
 
-def proxy_in_use(access: LakeFSAccess) -> Finding:
+def proxy_in_use(config: LakeFSConfig) -> Finding:
     """No fault by itself, but who looks for one wants to know. Its password isn't shown."""
     try:
-        proxy = access.proxy
+        proxy = config.proxy
     except RuntimeConfigError as error:
         return Finding("proxy", "fail", error.message, error.fix)
     if proxy is None:
@@ -63,9 +63,9 @@ def proxy_in_use(access: LakeFSAccess) -> Finding:
     return Finding("proxy", "ok", f"through {shown}, by the environment")
 
 
-def judge_server(heard: Greeting | Unheard, endpoint: str) -> Finding:
+def judge_server(heard: Reached | Unreachable, endpoint: str) -> Finding:
     """Whether a lakeFS answers there: one that is asked without a key says that it wants one."""
-    if isinstance(heard, Unheard):
+    if isinstance(heard, Unreachable):
         detail = f"{endpoint}: {heard.why.value}: {heard.detail}"
         return Finding("server", "fail", detail, _FIXES[heard.why])
     if heard.status == 407:  # noqa: PLR2004 - HTTP's own numbers read best as they are
@@ -81,7 +81,7 @@ def judge_server(heard: Greeting | Unheard, endpoint: str) -> Finding:
         return Finding("server", "fail", detail, f"put that address into {_ENDPOINT}")
     if heard.status >= 500:  # noqa: PLR2004
         detail = f"{endpoint}: status {heard.status} {_first_words(heard.body)}".rstrip()
-        return Finding("server", "fail", detail, _FIXES[Silence.CUT])
+        return Finding("server", "fail", detail, _FIXES[Cause.CUT])
     if heard.status != 401 or _STRANGER not in heard.body:  # noqa: PLR2004
         detail = (
             f"{endpoint}: something else than lakeFS answers there "
@@ -92,7 +92,7 @@ def judge_server(heard: Greeting | Unheard, endpoint: str) -> Finding:
     return Finding("server", "ok", f"lakeFS answers at {endpoint} after {duration(heard.took)}")
 
 
-def judge_clock(heard: Greeting) -> Finding:
+def judge_clock(heard: Reached) -> Finding:
     """How far the server's clock is from ours."""
     ahead = clock_difference(heard.date, heard.asked_at + heard.took / 2)
     if ahead is None:
@@ -107,9 +107,9 @@ def judge_clock(heard: Greeting) -> Finding:
     return Finding("clock", "ok", "the server's and ours agree")
 
 
-def judge_key(heard: Greeting | Unheard, key: str) -> Finding:
+def judge_key(heard: Reached | Unreachable, key: str) -> Finding:
     """Whether it knows our key, now that it was shown."""
-    if isinstance(heard, Unheard):
+    if isinstance(heard, Unreachable):
         return Finding("key", "fail", f"{heard.why.value}: {heard.detail}", _FIXES[heard.why])
     if heard.status == 401:  # noqa: PLR2004
         detail = f"lakeFS doesn't accept the key {key!r} with this secret"
@@ -117,11 +117,11 @@ def judge_key(heard: Greeting | Unheard, key: str) -> Finding:
         return Finding("key", "fail", detail, fix)
     if heard.status != 200:  # noqa: PLR2004
         detail = f"asked with the key {key!r} it answers status {heard.status}"
-        return Finding("key", "fail", f"{detail} {_first_words(heard.body)}", _FIXES[Silence.CUT])
+        return Finding("key", "fail", f"{detail} {_first_words(heard.body)}", _FIXES[Cause.CUT])
     return Finding("key", "ok", f"{key} is known")
 
 
-def judge_version(heard: Greeting) -> Finding:
+def judge_version(heard: Reached) -> Finding:
     """Whether the server is new enough for what is asked of it."""
     said = _version_said(heard.body)
     digits = re.match(r"(\d+)\.(\d+)", said)
@@ -184,18 +184,18 @@ def _steps(
     settings: Settings, repository: str | None, branch: str | None
 ) -> Iterator[Iterator[Finding]]:
     from perago.adapters.lakefs.store import LakeFSStore
-    from perago.wiring import lakefs_access
+    from perago.wiring import lakefs_config
 
     yield _clients()
     yield _cache(settings)
     try:
-        access = lakefs_access(settings)
+        config = lakefs_config(settings)
     except RuntimeConfigError as error:
         yield iter([_failure("settings", error)])
         return
-    yield _server(access)
+    yield _server(config)
     # Without the cache: what is tried here isn't worth keeping.
-    with closing(LakeFSStore(access)) as store:
+    with closing(LakeFSStore(config)) as store:
         if repository is None:
             yield _repositories(store)
             return
@@ -242,23 +242,23 @@ def _cache(settings: Settings) -> Iterator[Finding]:
         yield Finding("cache", "ok", f"{place}, up to {size(settings.cache_bytes)}")
 
 
-def _server(access: LakeFSAccess) -> Iterator[Finding]:
-    from perago.adapters.lakefs.reachability import Greeting, greet
+def _server(config: LakeFSConfig) -> Iterator[Finding]:
+    from perago.adapters.lakefs.reachability import Reached, reach
 
-    proxy = proxy_in_use(access)
+    proxy = proxy_in_use(config)
     yield proxy
     if proxy.verdict == "fail":
         return
-    heard = greet(access, as_user=False)
-    server = judge_server(heard, access.endpoint)
+    heard = reach(config, authenticated=False)
+    server = judge_server(heard, config.endpoint)
     yield server
-    if server.verdict == "fail" or not isinstance(heard, Greeting):
+    if server.verdict == "fail" or not isinstance(heard, Reached):
         return
     yield judge_clock(heard)
-    let_in = greet(access, as_user=True)
-    key = judge_key(let_in, access.access_key_id)
+    let_in = reach(config, authenticated=True)
+    key = judge_key(let_in, config.access_key_id)
     yield key
-    if key.verdict == "ok" and isinstance(let_in, Greeting):
+    if key.verdict == "ok" and isinstance(let_in, Reached):
         yield judge_version(let_in)
 
 

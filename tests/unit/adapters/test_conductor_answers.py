@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.client import ConductorConfig
 from perago.adapters.conductor.responses import (
     Answer,
     Request,
-    below,
-    decoded,
-    encoded,
+    api_path,
+    decode_json,
+    encode_json,
+    error_for,
     message_of,
-    problem_with,
 )
 from perago.errors import (
     OrchestratorAccessError,
@@ -22,7 +22,7 @@ from perago.errors import (
 )
 
 ADDRESS = "http://conductor.example/api"
-REPORT = Request("reporting task t-1", "/tasks", "POST", absent=UnknownAttemptError)
+REPORT = Request("reporting task t-1", "/tasks", "POST", not_found=UnknownAttemptError)
 PAGE = Answer(200, "text/html", b"<!-- a page to look at -->")
 
 
@@ -50,32 +50,32 @@ def says(status, message="", **more):
     ],
 )
 def test_each_answer_is_told_as_what_it_is(answer, error):
-    told = problem_with(answer, REPORT, ADDRESS)
+    told = error_for(answer, REPORT, ADDRESS)
     assert type(told) is error
     assert "reporting task t-1" in told.message
 
 
 @pytest.mark.parametrize("answer", [Answer(200, "text/plain", b"t-1"), Answer(204, "", b"")])
 def test_what_is_granted_is_no_problem(answer):
-    assert problem_with(answer, REPORT, ADDRESS) is None
+    assert error_for(answer, REPORT, ADDRESS) is None
 
 
 @pytest.mark.parametrize("answer", [PAGE, says(404, "No static resource tasks.")])
 def test_who_asks_in_the_wrong_place_is_told_how_the_address_ends(answer):
-    told = problem_with(answer, REPORT, ADDRESS)
+    told = error_for(answer, REPORT, ADDRESS)
     assert ADDRESS in told.message
     assert told.fix == "correct CONDUCTOR_SERVER_URL; it ends with /api"
 
 
 def test_who_is_not_let_in_is_told_which_settings_to_look_at():
-    told = problem_with(says(401), REPORT, ADDRESS)
+    told = error_for(says(401), REPORT, ADDRESS)
     assert "CONDUCTOR_AUTH_KEY" in told.fix
     assert "CONDUCTOR_AUTH_SECRET" in told.fix
 
 
 def test_a_refusal_has_all_of_the_servers_words():
     details = [{"path": "x", "message": "responseTimeoutSeconds: 9 must be less than 5"}]
-    told = problem_with(says(400, "Validation failed", validationErrors=details), REPORT, ADDRESS)
+    told = error_for(says(400, "Validation failed", validationErrors=details), REPORT, ADDRESS)
     assert "Validation failed; responseTimeoutSeconds: 9 must be less than 5" in told.message
 
 
@@ -86,20 +86,20 @@ def test_whatever_is_sent_instead_of_words_is_no_trouble(body):
 
 def test_half_an_answer_is_no_answer():
     with pytest.raises(OrchestratorUnavailableError, match="no JSON"):
-        decoded(Answer(200, "application/json", b'{"taskId": "t-'), REPORT, ADDRESS)
+        decode_json(Answer(200, "application/json", b'{"taskId": "t-'), REPORT, ADDRESS)
 
 
 def test_an_empty_answer_is_nothing():
-    assert decoded(Answer(204, "", b""), REPORT, ADDRESS) is None
+    assert decode_json(Answer(204, "", b""), REPORT, ADDRESS) is None
 
 
 def test_names_with_any_characters_stay_one_part_of_a_path():
-    assert below("tasks", "a b/ü?", workerid="w&1") == "/tasks/a%20b%2F%C3%BC%3F?workerid=w%261"
+    assert api_path("tasks", "a b/ü?", workerid="w&1") == "/tasks/a%20b%2F%C3%BC%3F?workerid=w%261"
 
 
 def test_half_a_character_is_sent_as_a_question_mark():
-    assert encoded({"a": "é\ud800"}) == '{"a":"é?"}'.encode()
+    assert encode_json({"a": "é\ud800"}) == '{"a":"é?"}'.encode()
 
 
 def test_a_secret_is_in_no_repr():
-    assert "hidden-secret" not in repr(ConductorAccess(ADDRESS, "key", "hidden-secret"))
+    assert "hidden-secret" not in repr(ConductorConfig(ADDRESS, "key", "hidden-secret"))

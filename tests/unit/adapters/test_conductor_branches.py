@@ -2,7 +2,12 @@
 
 import pytest
 
-from perago.adapters.conductor.active_workflows import Hit, Mention, correlation_of, innermost
+from perago.adapters.conductor.active_workflows import (
+    InputPattern,
+    WorkflowSummary,
+    correlation_of,
+    innermost,
+)
 from perago.model.run import RunStatus
 
 JAVA = "{workspace={repository=songs, branch=main, ref_type=commit, ref=A}, params={}}"
@@ -11,29 +16,33 @@ JSON = '{"workspace":{"repository":"songs","branch":"main","ref":"A"}}'
 
 def hit(id_="w-1", shown=JAVA, parent=None):
     moment = "2026-11-16T04:21:22.226Z"
-    return Hit(id_, "songs", RunStatus.RUNNING, moment, moment, None, parent, shown)
+    return WorkflowSummary(id_, "songs", RunStatus.RUNNING, moment, moment, None, parent, shown)
 
 
 @pytest.mark.parametrize("shown", [JAVA, JSON])
 def test_an_input_that_names_the_branch_may_be_it_and_no_other_is(shown):
-    assert Mention("songs", "main").is_possible(hit(shown=shown))
-    assert not Mention("songs", "mai").is_possible(hit(shown=shown))
-    assert not Mention("songs", "main2").is_possible(hit(shown=shown))
-    assert not Mention("song", "main").is_possible(hit(shown=shown))
-    assert not Mention("albums", "main").is_possible(hit(shown=shown))
+    assert InputPattern("songs", "main").is_possible(hit(shown=shown))
+    assert not InputPattern("songs", "mai").is_possible(hit(shown=shown))
+    assert not InputPattern("songs", "main2").is_possible(hit(shown=shown))
+    assert not InputPattern("song", "main").is_possible(hit(shown=shown))
+    assert not InputPattern("albums", "main").is_possible(hit(shown=shown))
 
 
 def test_the_order_of_the_fields_does_not_matter():
-    assert Mention("songs", "main").is_possible(hit(shown="{w={branch=main, repository=songs}}"))
+    assert InputPattern("songs", "main").is_possible(
+        hit(shown="{w={branch=main, repository=songs}}")
+    )
 
 
 @pytest.mark.parametrize("shown", ["", "{params={text=very long and then cut o"])
 def test_an_input_that_is_not_shown_as_a_whole_may_be_any(shown):
-    assert Mention("songs", "main").is_possible(hit(shown=shown))
+    assert InputPattern("songs", "main").is_possible(hit(shown=shown))
 
 
 def test_a_name_that_texts_may_spell_differently_is_looked_up():
-    assert Mention("songs", "grün/x").is_possible(hit(shown="{repository=songs, branch=gr?n/x}"))
+    assert InputPattern("songs", "grün/x").is_possible(
+        hit(shown="{repository=songs, branch=gr?n/x}")
+    )
 
 
 def test_a_workflow_that_waits_for_its_sub_workflow_is_not_the_one_that_writes():

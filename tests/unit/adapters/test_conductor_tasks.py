@@ -6,7 +6,7 @@ from perago.adapters.conductor.tasks import (
     LOG_LIMIT,
     accepted_ref_of,
     delivery_of,
-    is_what_was_reported,
+    matches_report,
     record_of,
     report_of,
     snapshot_of,
@@ -149,7 +149,7 @@ def ended(**changed):
 
 
 def test_a_report_that_reads_back_as_it_was_sent_is_accepted():
-    assert is_what_was_reported(ended(), DONE, "worker-1")
+    assert matches_report(ended(), DONE, "worker-1")
 
 
 @pytest.mark.parametrize(
@@ -163,18 +163,18 @@ def test_a_report_that_reads_back_as_it_was_sent_is_accepted():
     ],
 )
 def test_whatever_else_it_reads_back_as_was_not_ours(raw):
-    assert not is_what_was_reported(raw, DONE, "worker-1")
+    assert not matches_report(raw, DONE, "worker-1")
 
 
 def test_an_output_that_was_moved_away_counts_as_the_one_that_was_sent():
     raw = task(status="COMPLETED", externalOutputPayloadStoragePath="somewhere.json")
-    assert is_what_was_reported(raw, DONE, "worker-1")
+    assert matches_report(raw, DONE, "worker-1")
 
 
 def test_text_that_is_none_reads_back_as_it_is_stored():
     report = TaskReport(TaskStatus.COMPLETED, {"result": {"a": "x\ud800"}})
     raw = task(status="COMPLETED", outputData={"result": {"a": "x?"}})
-    assert is_what_was_reported(raw, report, "worker-1")
+    assert matches_report(raw, report, "worker-1")
 
 
 def test_only_a_completed_task_has_an_accepted_ref():

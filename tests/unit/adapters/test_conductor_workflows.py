@@ -6,9 +6,9 @@ from pydantic import BaseModel
 from perago import pipeline, task
 from perago.adapters.conductor.definitions import task_definition, workflow_definition
 from perago.adapters.conductor.workflows import (
-    input_again,
+    idempotency_key_of,
+    restart_input,
     run_of,
-    start_mark_of,
     workflow_input,
 )
 from perago.errors import DefinitionDiffersError, OrchestratorError, RunError
@@ -87,7 +87,7 @@ def test_what_is_given_to_a_run_stands_in_its_input():
 
 def test_the_input_has_the_workspace_and_who_started_it():
     assert started()["workspace"] == PLACE.model_dump()
-    assert start_mark_of({"input": started()}) == "m-1"
+    assert idempotency_key_of({"input": started()}) == "m-1"
     assert "workspace" not in started(workspace=None)
 
 
@@ -132,9 +132,9 @@ def test_a_run_that_was_read_can_be_started_again_as_it_was():
 def test_another_run_like_one_has_its_whole_input_but_where_it_starts():
     old = workflow(input={**started(), "note": "of somebody else's"})
     elsewhere = PLACE.model_copy(update={"ref": "b" * 64})
-    again = input_again(old, elsewhere, mark="m-2")
+    again = restart_input(old, elsewhere, mark="m-2")
     assert again["workspace"]["ref"] == "b" * 64
-    assert start_mark_of({"input": again}) == "m-2"
+    assert idempotency_key_of({"input": again}) == "m-2"
     kept = {name: again[name] for name in ("params", "note")}
     assert kept == {"params": started()["params"], "note": "of somebody else's"}
 

@@ -5,8 +5,8 @@ from email.utils import formatdate
 
 import pytest
 
-from perago.adapters.lakefs.client import LakeFSAccess
-from perago.adapters.lakefs.reachability import Greeting, Silence, Unheard
+from perago.adapters.lakefs.client import LakeFSConfig
+from perago.adapters.lakefs.reachability import Cause, Reached, Unreachable
 from perago.doctor.lakefs import (
     diagnose_lakefs,
     judge_clock,
@@ -24,16 +24,16 @@ NOW = 1_800_000_000.0
 
 def heard(status=401, body='{"message":"error authenticating request"}', **more):
     given = {"date": "", "location": "", "asked_at": NOW, "took": 0.0} | more
-    return Greeting(status, body, **given)
+    return Reached(status, body, **given)
 
 
 def at(seconds_ahead):
     return heard(date=formatdate(NOW + seconds_ahead, usegmt=True))
 
 
-@pytest.mark.parametrize("why", Silence)
+@pytest.mark.parametrize("why", Cause)
 def test_every_way_of_not_answering_has_its_own_words_and_a_fix(why):
-    finding = judge_server(Unheard(why, "so it was said"), "http://lakefs")
+    finding = judge_server(Unreachable(why, "so it was said"), "http://lakefs")
     assert finding.verdict == "fail"
     assert why.value in finding.detail
     assert finding.fix
@@ -110,7 +110,7 @@ def test_a_proxys_password_is_not_shown(monkeypatch, named):
     monkeypatch.setenv("http_proxy", named)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    finding = proxy_in_use(LakeFSAccess("http://lakefs", "key", "secret"))
+    finding = proxy_in_use(LakeFSConfig("http://lakefs", "key", "secret"))
     assert finding.detail == "through http://proxy:3128, by the environment"
 
 

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from perago.adapters.conductor.client import ConductorAccess
+from perago.adapters.conductor.client import ConductorConfig
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.model.attempt import Attempt, Delivery
 from perago.wiring import system_clock
 from perago.worker.orchestrator_link import GivenBack, LetGone, StoppedAsking
 from perago.worker.poller_handle import PollerDesk
 
-NOBODY = ConductorAccess("http://127.0.0.1:9/api")
+NOBODY = ConductorConfig("http://127.0.0.1:9/api")
 PATIENCE_SECONDS = 60
 DELIVERY = Delivery(Attempt("run", "step", 1, 0, "1", 0, "task"), {}, "worker", 60.0)
 

@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perago.adapters.conductor.responses import below, document, documents, optional, required
-from perago.adapters.conductor.workflows import is_active, place_of
+from perago.adapters.conductor.responses import api_path, document, documents, optional, required
+from perago.adapters.conductor.workflows import branch_of, is_active
 from perago.errors import OrchestratorError
 from perago.model.run import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from perago.adapters.conductor.client import Api
+    from perago.adapters.conductor.client import ConductorClient
 
 
 # --- Conductor's index of workflows: what is asked of it, and what it lists ---
@@ -28,7 +28,7 @@ _HIT = "a found workflow"
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class WorkflowSummary:
     """A workflow as the index lists it. ``input`` is text, not JSON, and may be cut off."""
 
     id: str
@@ -71,9 +71,11 @@ def status_in(*statuses: RunStatus) -> str:
 ACTIVE = status_in(*(status for status in RunStatus if status.is_active))
 
 
-def search(api: Api, *conditions: str, size: int = PAGE, doing: str) -> tuple[list[Hit], int]:
+def search(
+    api: ConductorClient, *conditions: str, size: int = PAGE, doing: str
+) -> tuple[list[WorkflowSummary], int]:
     """The newest workflows that meet all conditions, newest first, and how many there are."""
-    path = below(
+    path = api_path(
         "workflow",
         "search",
         start=0,
@@ -92,14 +94,14 @@ def started_after(seconds: float) -> str:
     return f"startTime>{int(seconds * 1000)}"
 
 
-def _hit_of(raw: Mapping[str, Any]) -> Hit:
+def _hit_of(raw: Mapping[str, Any]) -> WorkflowSummary:
     started = optional(raw, "startTime", str, _HIT) or ""
     said = required(raw, "status", str, _HIT)
     try:
         status = RunStatus(said)
     except ValueError:
         raise OrchestratorError(f"Conductor sent {_HIT} whose status is {said!r}") from None
-    return Hit(
+    return WorkflowSummary(
         id=required(raw, "workflowId", str, _HIT),
         name=required(raw, "workflowType", str, _HIT),
         status=status,
@@ -124,20 +126,20 @@ _OVERLAP_SECONDS = 1.0  # what the index got to know a little later than its nei
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
 
 
-class BranchWatch:
+class ActiveWorkflows:
     """The index lists the active workflows and shows their input as text.
 
     What the text leaves open is read from the workflow itself, once: an input never changes.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ConductorClient) -> None:
         self._api = api
         self._guard = threading.Lock()
-        self._known: dict[str, Hit] = {}
+        self._known: dict[str, WorkflowSummary] = {}
         self._places: dict[str, tuple[str, str] | None] = {}
         self._looked_at = self._asked_at = -LOOK_ANEW_SECONDS
 
-    def active_on(self, repository: str, branch: str) -> list[Hit]:
+    def active_on(self, repository: str, branch: str) -> list[WorkflowSummary]:
         """The RUNNING and PAUSED workflows whose input names this branch, oldest first.
 
         Of more than a thousand active ones, the oldest may be missed if somebody else started them.
@@ -148,7 +150,7 @@ class BranchWatch:
 
     def writers(
         self, repository: str, branch: str, *, asking: str | None, seconds_old: float
-    ) -> list[Hit]:
+    ) -> list[WorkflowSummary]:
         """As :meth:`active_on`, for one who asks often: most often by one small request, or none.
 
         Asked so, a workflow that is retried after it had ended is noticed a few seconds later.
@@ -187,33 +189,33 @@ class BranchWatch:
         self._asked_at = began
         return set(newer)
 
-    def _goes_on(self, hit: Hit) -> bool:
-        path = below("workflow", hit.id, "status")
+    def _goes_on(self, hit: WorkflowSummary) -> bool:
+        path = api_path("workflow", hit.id, "status")
         if is_active(self._api.find(path, doing=f"reading the status of workflow {hit.id}")):
             return True
         del self._known[hit.id]
         return False
 
-    def _on(self, repository: str, branch: str) -> list[Hit]:
-        ours, mention = correlation_of(repository, branch), Mention(repository, branch)
+    def _on(self, repository: str, branch: str) -> list[WorkflowSummary]:
+        ours, mention = correlation_of(repository, branch), InputPattern(repository, branch)
         found = [
             hit
             for hit in self._known.values()
             # A sub-workflow inherits the mark of the one above it, and may work elsewhere.
             if (hit.correlation_id == ours and hit.parent_id is None)
-            or (mention.is_possible(hit) and self._place_of(hit) == (repository, branch))
+            or (mention.is_possible(hit) and self._branch_of(hit) == (repository, branch))
         ]
         return sorted(found, key=lambda hit: hit.age_order)
 
-    def _place_of(self, hit: Hit) -> tuple[str, str] | None:
+    def _branch_of(self, hit: WorkflowSummary) -> tuple[str, str] | None:
         if hit.id not in self._places:
-            path = below("workflow", hit.id, includeTasks="false")
+            path = api_path("workflow", hit.id, includeTasks="false")
             workflow = self._api.find(path, doing=f"reading workflow {hit.id}")
-            self._places[hit.id] = place_of(workflow)
+            self._places[hit.id] = branch_of(workflow)
         return self._places[hit.id]
 
 
-class Mention:
+class InputPattern:
     """Whether an input, as far as it is shown, leaves it possible that it names a branch.
 
     Servers show an input as Java does, ``{branch=main, …}``, or as JSON.
@@ -228,13 +230,13 @@ class Mention:
             if _PLAIN.fullmatch(value)
         ]
 
-    def is_possible(self, hit: Hit) -> bool:
+    def is_possible(self, hit: WorkflowSummary) -> bool:
         if not hit.has_whole_input:
             return True
         return all(pattern.search(hit.input) for pattern in self._patterns)
 
 
-def innermost(hits: Iterable[Hit]) -> list[Hit]:
+def innermost(hits: Iterable[WorkflowSummary]) -> list[WorkflowSummary]:
     """Without those that wait for a sub-workflow of theirs on the same branch: that one writes."""
     found = list(hits)
     above = {hit.parent_id for hit in found}

@@ -9,7 +9,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.conductor.http import Connections
-from perago.adapters.conductor.responses import Request, below, decoded, encoded, problem_with
+from perago.adapters.conductor.responses import (
+    Request,
+    api_path,
+    decode_json,
+    encode_json,
+    error_for,
+)
 from perago.errors import (
     OrchestratorAccessError,
     OrchestratorRefusedError,
@@ -35,7 +41,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class ConductorAccess:
+class ConductorConfig:
     """``address`` is that of the API: ``http://HOST:PORT/api``.
 
     ``key`` and ``secret`` are for a server that asks for them. ``ca_file`` holds the certificates
@@ -53,12 +59,12 @@ _HEADERS = {"Accept": "application/json, text/plain", "Content-Type": "applicati
 _TOKEN_HEADER = "X-Authorization"  # noqa: S105 - a name, no secret
 
 
-class Api:
+class ConductorClient:
     """For any number of threads. Every method may raise what :mod:`.answers` has for an answer."""
 
-    def __init__(self, access: ConductorAccess) -> None:
-        self._access = access
-        self._connections = Connections(access)
+    def __init__(self, config: ConductorConfig) -> None:
+        self._config = config
+        self._connections = Connections(config)
         self._guard = threading.Lock()
         self._token: str | None = None
 
@@ -70,24 +76,26 @@ class Api:
         path: str,
         *,
         doing: str,
-        absent: type[OrchestratorError] = OrchestratorRefusedError,
+        not_found: type[OrchestratorError] = OrchestratorRefusedError,
         repeatable: bool = True,
     ) -> Any:
         """Get JSON. Reading again does no harm, unless the caller says that it does."""
-        request = Request(doing, path, absent=absent, repeatable=repeatable)
-        return decoded(self._granted(request), request, self._access.address)
+        request = Request(doing, path, not_found=not_found, repeatable=repeatable)
+        return decode_json(self._granted(request), request, self._config.address)
 
-    def find(self, path: str, *, doing: str, within: float | None = None) -> Any:
+    def find(self, path: str, *, doing: str, timeout: float | None = None) -> Any:
         """Get JSON; None if Conductor says that there is no such thing."""
-        request = Request(doing, path, repeatable=True, within=within)
+        request = Request(doing, path, repeatable=True, timeout=timeout)
         answer = self._answered(request)
-        if answer.is_absence:
+        if answer.is_not_found:
             return None
-        return decoded(self._checked(answer, request), request, self._access.address)
+        return decode_json(self._checked(answer, request), request, self._config.address)
 
-    def greet(self) -> Answer:
+    def version(self) -> Answer:
         """Ask for the server's version, which is text; whatever it says to that, and when."""
-        return self._granted(Request("asking for the version", below("version"), repeatable=True))
+        return self._granted(
+            Request("asking for the version", api_path("version"), repeatable=True)
+        )
 
     def send(
         self,
@@ -96,26 +104,26 @@ class Api:
         body: object = None,
         *,
         doing: str,
-        absent: type[OrchestratorError] = OrchestratorRefusedError,
-        within: float | None = None,
+        not_found: type[OrchestratorError] = OrchestratorRefusedError,
+        timeout: float | None = None,
     ) -> str:
         """Have something changed, asking once; what Conductor says to it, as text."""
-        content = None if body is None else encoded(body)
-        answer = self._granted(Request(doing, path, method, content, absent, within=within))
+        content = None if body is None else encode_json(body)
+        answer = self._granted(Request(doing, path, method, content, not_found, timeout=timeout))
         return answer.body.decode(errors="replace").strip()
 
     def _granted(self, request: Request) -> Answer:
         return self._checked(self._answered(request), request)
 
     def _checked(self, answer: Answer, request: Request) -> Answer:
-        problem = problem_with(answer, request, self._access.address)
+        problem = error_for(answer, request, self._config.address)
         if problem is not None:
             raise problem
         return answer
 
     def _answered(self, request: Request) -> Answer:
         """The answer, with a new token asked for once if the one we have isn't good any more."""
-        if self._access.key is None:
+        if self._config.key is None:
             return self._connections.exchange(request, _HEADERS)
         token = self._token_after(None)
         answer = self._exchange_as(token, request)
@@ -135,24 +143,24 @@ class Api:
 
     def _new_token(self) -> str:
         """Ask for one. What is said to it isn't shown: it might repeat what we have sent."""
-        login = {"keyId": self._access.key, "keySecret": self._access.secret}
-        request = Request("getting a token", below("token"), "POST", encoded(login))
+        login = {"keyId": self._config.key, "keySecret": self._config.secret}
+        request = Request("getting a token", api_path("token"), "POST", encode_json(login))
         answer = self._connections.exchange(request, _HEADERS)
-        if answer.is_not_now:
+        if answer.is_retryable:
             raise OrchestratorUnavailableError(
-                f"getting a token: Conductor at {self._access.address} answered {answer.status}",
+                f"getting a token: Conductor at {self._config.address} answered {answer.status}",
                 fix="see whether it is well, then try again",
             )
         if answer.status == HTTPStatus.NOT_FOUND:
             raise OrchestratorAccessError(
-                f"Conductor at {self._access.address} hands out no tokens",
+                f"Conductor at {self._config.address} hands out no tokens",
                 fix="unset CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET if it asks for no key; "
                 "else correct CONDUCTOR_SERVER_URL, which ends with /api",
             )
         token = _token_in(answer)
         if token is None:
             raise OrchestratorAccessError(
-                f"Conductor at {self._access.address} gave no token for this key "
+                f"Conductor at {self._config.address} gave no token for this key "
                 f"(it answered {answer.status})",
                 fix="check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET",
             )

@@ -9,8 +9,8 @@ from pydantic import PydanticUserError
 from pydantic.json_schema import models_json_schema
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from perago.adapters.conductor.client import Api
-from perago.adapters.conductor.responses import below, document
+from perago.adapters.conductor.client import ConductorClient
+from perago.adapters.conductor.responses import api_path, document
 from perago.declare.wire_json import wire_fields
 from perago.errors import OrchestratorRefusedError, TaskDefinitionError
 from perago.model.run import ResultField
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
     from perago.declare.pipeline import Pipeline, PipelineStep
     from perago.declare.task import Task
 
@@ -189,8 +189,8 @@ def _result_expression(field: ResultField) -> str:
 class ConductorDefinitions:
     """Implements :class:`~perago.ports.orchestrator.Definitions`."""
 
-    def __init__(self, access: ConductorAccess) -> None:
-        self._api = Api(access)
+    def __init__(self, config: ConductorConfig) -> None:
+        self._api = ConductorClient(config)
 
     def close(self) -> None:
         """Let go of the server; using this again connects again."""
@@ -199,7 +199,7 @@ class ConductorDefinitions:
     def task(self, name: str) -> Mapping[str, Any] | None:
         """The task's definition; None if there is none."""
         found = self._api.find(
-            below("metadata", "taskdefs", name), doing=f"reading the definition of task {name!r}"
+            api_path("metadata", "taskdefs", name), doing=f"reading the definition of task {name!r}"
         )
         return None if found is None else document(found, "a task definition")
 
@@ -211,7 +211,7 @@ class ConductorDefinitions:
         """Register it, in place of the one of that name."""
         self._api.send(
             "POST",
-            below("metadata", "taskdefs"),
+            api_path("metadata", "taskdefs"),
             [dict(definition)],
             doing=f"registering task {definition['name']!r}",
         )
@@ -219,17 +219,21 @@ class ConductorDefinitions:
     def push_workflow(self, definition: Mapping[str, Any]) -> None:
         """Register it, in place of the one of that name and version."""
         doing = f"registering workflow {definition['name']!r}"
-        said = self._api.send("PUT", below("metadata", "workflow"), [dict(definition)], doing=doing)
+        said = self._api.send(
+            "PUT", api_path("metadata", "workflow"), [dict(definition)], doing=doing
+        )
         refused = _refusals_in(said)
         if refused:
             raise OrchestratorRefusedError(f"{doing}: Conductor refused: {'; '.join(refused)}")
 
 
-def fetch_workflow_definition(api: Api, name: str, version: int | None) -> Mapping[str, Any] | None:
+def fetch_workflow_definition(
+    api: ConductorClient, name: str, version: int | None
+) -> Mapping[str, Any] | None:
     """A registered workflow, of that version or the latest; None if there is none."""
     chosen = {} if version is None else {"version": version}
     found = api.find(
-        below("metadata", "workflow", name, **chosen),
+        api_path("metadata", "workflow", name, **chosen),
         doing=f"reading the definition of workflow {name!r}",
     )
     return None if found is None else document(found, "a workflow definition")

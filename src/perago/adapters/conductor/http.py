@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
     from perago.adapters.conductor.responses import Request
 
 
@@ -130,9 +130,9 @@ def _number(text: bytes, base: int) -> int:
 class Connections:
     """As many as are asked with at one time; each is used again, by whoever asks next."""
 
-    def __init__(self, access: ConductorAccess) -> None:
-        self._access = access
-        parts = urlsplit(access.address)
+    def __init__(self, config: ConductorConfig) -> None:
+        self._config = config
+        parts = urlsplit(config.address)
         self._host, self._port = parts.hostname or "", parts.port
         self._path = parts.path.rstrip("/")
         self._is_tls = parts.scheme == "https"
@@ -170,7 +170,7 @@ class Connections:
     ) -> Answer:
         """One exchange; the connection is kept for the next one if it is still good."""
         try:
-            connection.sock.settimeout(request.within or self._access.timeouts.answer)
+            connection.sock.settimeout(request.timeout or self._config.timeouts.answer)
             connection.request(
                 request.method, f"{self._path}{request.path}", body=request.body, headers=headers
             )
@@ -198,7 +198,7 @@ class Connections:
             connection.close()
 
     def _opened(self) -> http.client.HTTPConnection:
-        seconds = self._access.timeouts.connect
+        seconds = self._config.timeouts.connect
         if self._is_tls:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=seconds, context=self._tls_context()
@@ -217,7 +217,7 @@ class Connections:
         if self._tls is None:
             import ssl
 
-            self._tls = ssl.create_default_context(cafile=self._access.ca_file)
+            self._tls = ssl.create_default_context(cafile=self._config.ca_file)
         return self._tls
 
     def _unanswered(self, request: Request, error: Exception) -> OrchestratorUnavailableError:
@@ -226,7 +226,7 @@ class Connections:
             fix = "name the certificate of the server's authority by PERAGO_CONDUCTOR_CA_FILE"
         why = f"{type(error).__name__}: {error}".rstrip(": ")
         return OrchestratorUnavailableError(
-            f"{request.doing}: no answer from Conductor at {self._access.address}: {why}", fix=fix
+            f"{request.doing}: no answer from Conductor at {self._config.address}: {why}", fix=fix
         )
 
 

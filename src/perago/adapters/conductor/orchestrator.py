@@ -6,14 +6,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from perago.adapters.conductor.active_workflows import BranchWatch, innermost
-from perago.adapters.conductor.client import Api
-from perago.adapters.conductor.responses import below, document, documents
+from perago.adapters.conductor.active_workflows import ActiveWorkflows, innermost
+from perago.adapters.conductor.client import ConductorClient
+from perago.adapters.conductor.responses import api_path, document, documents
 from perago.adapters.conductor.tasks import (
     accepted_ref_of,
     delivery_of,
     is_in_progress,
-    is_what_was_reported,
+    matches_report,
     report_of,
     snapshot_of,
     status_of,
@@ -30,7 +30,7 @@ from perago.model.outcome import ReportReceipt, assert_reportable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from perago.adapters.conductor.client import ConductorAccess
+    from perago.adapters.conductor.client import ConductorConfig
     from perago.model.attempt import Attempt, AttemptSnapshot, Delivery
     from perago.model.outcome import TaskReport
 
@@ -50,15 +50,15 @@ class ConductorOrchestrator:
     Any method may raise OrchestratorUnavailableError or OrchestratorRefusedError.
     """
 
-    def __init__(self, access: ConductorAccess) -> None:
-        self._access = access
-        self._api = Api(access)
-        self._branches = BranchWatch(self._api)
+    def __init__(self, config: ConductorConfig) -> None:
+        self._config = config
+        self._api = ConductorClient(config)
+        self._branches = ActiveWorkflows(self._api)
         self._turn = itertools.count()
 
-    def __reduce__(self) -> tuple[type[Self], tuple[ConductorAccess]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[ConductorConfig]]:
         """To another process it goes without its connections, which are this one's."""
-        return type(self), (self._access,)
+        return type(self), (self._config,)
 
     def close(self) -> None:
         """Let go of the server; using this again connects again."""
@@ -83,7 +83,7 @@ class ConductorOrchestrator:
         return deliveries
 
     def _poll(self, task_name: str, worker_id: str, count: int) -> list[Delivery]:
-        path = below(
+        path = api_path(
             "tasks", "poll", "batch", task_name, workerid=worker_id, count=count, timeout=0
         )
         # Not repeatable: what the first one took would be handed to nobody.
@@ -94,23 +94,23 @@ class ConductorOrchestrator:
         """What this attempt is now. Raises UnknownAttemptError."""
         return self._snapshot(attempt)
 
-    def _snapshot(self, attempt: Attempt, *, within: float | None = None) -> AttemptSnapshot:
+    def _snapshot(self, attempt: Attempt, *, timeout: float | None = None) -> AttemptSnapshot:
         # Tasks are listed in the order of their seq, which counts from 1: this asks for the attempt
         # itself and whatever was scheduled after it, most often nothing.
         for start in (max(attempt.seq - 1, 0), 0):
-            tasks = self._workflow_tasks(attempt.workflow_instance_id, start, within)
+            tasks = self._workflow_tasks(attempt.workflow_instance_id, start, timeout)
             mine = next((raw for raw in tasks if raw.get("taskId") == attempt.task_id), None)
             if mine is not None:
                 return snapshot_of(mine, tasks)
         raise _unknown(attempt.task_id)
 
     def _workflow_tasks(
-        self, workflow_id: str, start: int, within: float | None
+        self, workflow_id: str, start: int, timeout: float | None
     ) -> list[Mapping[str, Any]]:
         found = self._api.find(
-            below("workflow", workflow_id, "tasks", start=start, count=_ALL_TASKS),
+            api_path("workflow", workflow_id, "tasks", start=start, count=_ALL_TASKS),
             doing=f"reading the tasks of workflow {workflow_id}",
-            within=within,
+            timeout=timeout,
         )
         if found is None:
             return []
@@ -125,8 +125,8 @@ class ConductorOrchestrator:
     def heartbeat(self, delivery: Delivery) -> bool:
         """Extend the lease; False if the attempt isn't in progress, or was delivered again."""
         update = update_of(delivery, status=TaskStatus.IN_PROGRESS.value, extendLease=True)
-        self._update(delivery, update, "extending the lease of", within=HEARTBEAT_ANSWER_SECONDS)
-        return self._is_held(delivery, within=HEARTBEAT_ANSWER_SECONDS)
+        self._update(delivery, update, "extending the lease of", timeout=HEARTBEAT_ANSWER_SECONDS)
+        return self._is_held(delivery, timeout=HEARTBEAT_ANSWER_SECONDS)
 
     def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
         """Hand in the attempt's end and read back what became of it.
@@ -144,7 +144,7 @@ class ConductorOrchestrator:
                 "progress",
                 fix="report again; and see that no heartbeat is sent while a report is",
             )
-        accepted = is_what_was_reported(raw, report, delivery.worker_id)
+        accepted = matches_report(raw, report, delivery.worker_id)
         return ReportReceipt(accepted=accepted, status=status_of(raw))
 
     def give_back(self, delivery: Delivery) -> bool:
@@ -162,8 +162,8 @@ class ConductorOrchestrator:
         found = self._branches.writers(repository, branch, asking=asking, seconds_old=seconds_old)
         return [hit.id for hit in innermost(found)]
 
-    def _is_held(self, delivery: Delivery, *, within: float | None = None) -> bool:
-        now = self._snapshot(delivery.attempt, within=within)
+    def _is_held(self, delivery: Delivery, *, timeout: float | None = None) -> bool:
+        now = self._snapshot(delivery.attempt, timeout=timeout)
         return (
             now.status is TaskStatus.IN_PROGRESS
             and now.poll_count == delivery.poll_count
@@ -176,15 +176,15 @@ class ConductorOrchestrator:
         update: dict[str, object],
         doing: str,
         *,
-        within: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._api.send(
             "POST",
-            below("tasks"),
+            api_path("tasks"),
             update,
             doing=f"{doing} task {delivery.attempt.task_id}",
-            absent=UnknownAttemptError,
-            within=within,
+            not_found=UnknownAttemptError,
+            timeout=timeout,
         )
 
     def _task(self, task_id: str) -> Mapping[str, Any]:
@@ -196,7 +196,7 @@ class ConductorOrchestrator:
     def _find_task(self, task_id: str) -> Mapping[str, Any] | None:
         if not _TASK_ID.fullmatch(task_id):  # somebody else's, from a commit that isn't ours
             return None
-        found = self._api.find(below("tasks", task_id), doing=f"reading task {task_id}")
+        found = self._api.find(api_path("tasks", task_id), doing=f"reading task {task_id}")
         return None if found is None else document(found, "a task")
 
 

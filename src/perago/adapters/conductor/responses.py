@@ -33,7 +33,7 @@ _SHOWN_VALUE = 80
 class Request:
     """One request below the API's address; ``doing`` is what it is for, in an error's words.
 
-    ``absent`` is what Conductor's own "there is no such thing" is told as. One that is
+    ``not_found`` is what Conductor's own "there is no such thing" is told as. One that is
     ``repeatable`` does no harm if it arrives twice. An answer that isn't there ``within`` so many
     seconds isn't waited for; without, as long as for any.
     """
@@ -42,9 +42,9 @@ class Request:
     path: str
     method: str = "GET"
     body: bytes | None = None
-    absent: type[OrchestratorError] = OrchestratorRefusedError
+    not_found: type[OrchestratorError] = OrchestratorRefusedError
     repeatable: bool = False
-    within: float | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Answer:
     date: str = ""
 
     @property
-    def is_not_now(self) -> bool:
+    def is_retryable(self) -> bool:
         """Whether asking again may help: no telling what became of the request."""
         return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in _NOT_NOW
 
     @property
-    def is_page(self) -> bool:
+    def is_html(self) -> bool:
         """Whether it is something to look at: nothing in the API answers so."""
         return self.content_type.startswith("text/html")
 
     @property
-    def is_absence(self) -> bool:
+    def is_not_found(self) -> bool:
         """Whether Conductor itself says that there is no such thing."""
         if self.status != HTTPStatus.NOT_FOUND:
             return False
@@ -75,19 +75,19 @@ class Answer:
         return isinstance(message, str) and not message.startswith(_NO_SUCH_PATH)
 
 
-def below(*segments: str, **query: object) -> str:
+def api_path(*segments: str, **query: object) -> str:
     """A path below the API's address, whatever characters its parts have."""
     path = "/".join(quote(segment, safe="") for segment in segments)
     return f"/{path}?{urlencode(query)}" if query else f"/{path}"
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """JSON as it is sent. Half a character, which no text has, becomes a question mark."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
 
 
-def decoded(answer: Answer, request: Request, address: str) -> Any:
+def decode_json(answer: Answer, request: Request, address: str) -> Any:
     """The JSON of an answer, None for an empty one.
 
     Raises OrchestratorUnavailableError if it isn't JSON: part of it got lost.
@@ -103,10 +103,10 @@ def decoded(answer: Answer, request: Request, address: str) -> Any:
         ) from None
 
 
-def problem_with(answer: Answer, request: Request, address: str) -> OrchestratorError | None:
+def error_for(answer: Answer, request: Request, address: str) -> OrchestratorError | None:
     """The error that an answer stands for; None if the request was granted."""
     status = answer.status
-    if answer.is_not_now:
+    if answer.is_retryable:
         return OrchestratorUnavailableError(
             f"{request.doing}: Conductor at {address} answered {status}: {message_of(answer.body)}",
             fix="see whether it is well, then try again",
@@ -117,10 +117,10 @@ def problem_with(answer: Answer, request: Request, address: str) -> Orchestrator
             f"{message_of(answer.body)}",
             fix="check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET, and what that key may do",
         )
-    if answer.is_absence:
-        return request.absent(f"{request.doing}: {message_of(answer.body)}")
+    if answer.is_not_found:
+        return request.not_found(f"{request.doing}: {message_of(answer.body)}")
     granted = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-    if granted and not answer.is_page:
+    if granted and not answer.is_html:
         return None
     if granted or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
         return OrchestratorRefusedError(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from perago.adapters.conductor.active_workflows import correlation_of, search
 from perago.adapters.conductor.definitions import fetch_workflow_definition
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
-from perago.adapters.conductor.responses import below, required
-from perago.adapters.conductor.workflows import input_again, start_mark_of, workflow_input
+from perago.adapters.conductor.responses import api_path, required
+from perago.adapters.conductor.workflows import idempotency_key_of, restart_input, workflow_input
 from perago.errors import (
     BranchBusyError,
     DefinitionDiffersError,
@@ -24,7 +24,7 @@ from perago.model.run import assert_runnable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perago.adapters.conductor.active_workflows import Hit
+    from perago.adapters.conductor.active_workflows import WorkflowSummary
     from perago.model.run import RunPlan
     from perago.model.workspace import WorkspaceRef
 
@@ -80,7 +80,7 @@ class WorkflowStarts(ConductorOrchestrator):
             "name": required(workflow, "workflowName", str, what),
             "version": required(workflow, "workflowVersion", int, what),
             "correlationId": _correlation(workspace, mark),
-            "input": input_again(workflow, workspace, mark=mark),
+            "input": restart_input(workflow, workspace, mark=mark),
         }
         return self._started(order, workspace, mark)
 
@@ -91,7 +91,7 @@ class WorkflowStarts(ConductorOrchestrator):
         self._refuse_busy(workspace)
         try:
             started = self._api.send(
-                "POST", below("workflow"), order, doing=f"starting workflow {name!r}"
+                "POST", api_path("workflow"), order, doing=f"starting workflow {name!r}"
             )
         except OrchestratorUnavailableError as lost:
             started = self._found_after_all(name, workspace, mark, lost)
@@ -115,7 +115,7 @@ class WorkflowStarts(ConductorOrchestrator):
     def _started_with(self, name: str, workspace: WorkspaceRef | None, mark: str) -> str | None:
         for hit in self._correlated(_correlation(workspace, mark), _FEW):
             is_possible = hit.name == name and (mark in hit.input or not hit.has_whole_input)
-            if is_possible and start_mark_of(self._find_workflow(hit.id)) == mark:
+            if is_possible and idempotency_key_of(self._find_workflow(hit.id)) == mark:
                 return hit.id
         return None
 
@@ -146,10 +146,10 @@ class WorkflowStarts(ConductorOrchestrator):
         return found
 
     def _find_workflow(self, workflow_id: str, *, with_tasks: bool = False) -> Any:
-        path = below("workflow", workflow_id, includeTasks=str(with_tasks).lower())
+        path = api_path("workflow", workflow_id, includeTasks=str(with_tasks).lower())
         return self._api.find(path, doing=f"reading workflow {workflow_id}")
 
-    def _correlated(self, correlation: str, size: int) -> list[Hit]:
+    def _correlated(self, correlation: str, size: int) -> list[WorkflowSummary]:
         hits, _ = search(
             self._api,
             f"correlationId='{correlation}'",
@@ -159,7 +159,7 @@ class WorkflowStarts(ConductorOrchestrator):
         return [hit for hit in hits if hit.correlation_id == correlation]
 
     def _terminate(self, workflow_id: str, reason: str) -> None:
-        path = below("workflow", workflow_id, reason=reason)
+        path = api_path("workflow", workflow_id, reason=reason)
         self._api.send("DELETE", path, doing=f"ending run {workflow_id}")
 
 
@@ -169,7 +169,7 @@ def _correlation(workspace: WorkspaceRef | None, mark: str) -> str:
     return correlation_of(workspace.repository, workspace.branch)
 
 
-def _busy(workspace: WorkspaceRef, holder: Hit) -> BranchBusyError:
+def _busy(workspace: WorkspaceRef, holder: WorkflowSummary) -> BranchBusyError:
     return BranchBusyError(
         f"branch {workspace.branch!r} of {workspace.repository!r} belongs to run {holder.id} "
         f"({holder.name}), which is {holder.status}",

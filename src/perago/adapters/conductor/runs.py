@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perago.adapters.conductor.active_workflows import correlation_of, search, status_in
-from perago.adapters.conductor.responses import below, documents, optional, required, seconds
+from perago.adapters.conductor.responses import api_path, documents, optional, required, seconds
 from perago.adapters.conductor.run_start import WorkflowStarts
 from perago.adapters.conductor.tasks import record_of
 from perago.adapters.conductor.workflows import run_of
@@ -21,7 +21,7 @@ from perago.model.run import RunStatus, assert_active
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from perago.adapters.conductor.active_workflows import Hit
+    from perago.adapters.conductor.active_workflows import WorkflowSummary
     from perago.model.run import RunRecord
 
 _UNFINISHED = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILED, RunStatus.TIMED_OUT)
@@ -51,7 +51,7 @@ class ConductorRuns(WorkflowStarts):
         if len(prefix) >= _WHOLE_ID:
             return self.get(prefix)
         plain = prefix if prefix.replace("-", "").isalnum() else ""
-        hits: list[Hit] = []
+        hits: list[WorkflowSummary] = []
         if plain:
             hits, _ = search(
                 self._api, f"workflowId='{plain}*'", size=_MANY, doing=f"looking for run {prefix!r}"
@@ -114,7 +114,7 @@ class ConductorRuns(WorkflowStarts):
         Raises RunError if it has ended.
         """
         assert_active(self.get(run_id), "paused")
-        self._api.send("PUT", below("workflow", run_id, "pause"), doing=f"pausing run {run_id}")
+        self._api.send("PUT", api_path("workflow", run_id, "pause"), doing=f"pausing run {run_id}")
 
     def cancel(self, run_id: str, reason: str) -> None:
         """End the run TERMINATED; its unfinished attempts are CANCELED.
@@ -151,26 +151,26 @@ class ConductorRuns(WorkflowStarts):
             )
         if run.status is RunStatus.PAUSED:
             self._api.send(
-                "PUT", below("workflow", run_id, "resume"), doing=f"resuming run {run_id}"
+                "PUT", api_path("workflow", run_id, "resume"), doing=f"resuming run {run_id}"
             )
         elif run.status is not RunStatus.RUNNING:
             self._refuse_busy(run.workspace)
             self._api.send(
-                "POST", below("workflow", run_id, "retry"), doing=f"resuming run {run_id}"
+                "POST", api_path("workflow", run_id, "retry"), doing=f"resuming run {run_id}"
             )
 
     # --- what the workers elsewhere do ------------------------------------------------------------
 
     def look_again(self, run_id: str) -> None:
         """Have Conductor evaluate the workflow now; by itself it may take a minute or two."""
-        path = below("workflow", "decide", run_id)
+        path = api_path("workflow", "decide", run_id)
         self._api.send("PUT", path, doing=f"having run {run_id} looked at")
 
     def last_polls(self, task_names: Sequence[str]) -> dict[str, tuple[str, float]]:
         """Who asked for each task last, and when; without those that nobody ever asked for."""
         what, found = "a poll", {}
         for name in task_names:
-            path = below("tasks", "queue", "polldata", taskType=name)
+            path = api_path("tasks", "queue", "polldata", taskType=name)
             said = documents(self._api.read(path, doing=f"asking who polls for {name}"), what)
             polls = [
                 (seconds(raw, "lastPollTime", what) or 0.0, required(raw, "workerId", str, what))
@@ -184,9 +184,9 @@ class ConductorRuns(WorkflowStarts):
     def task_logs(self, task_id: str) -> list[tuple[float, str]]:
         """What an attempt's worker had to say, each line with its time."""
         found = self._api.read(
-            below("tasks", task_id, "log"),
+            api_path("tasks", task_id, "log"),
             doing=f"reading the log of task {task_id}",
-            absent=UnknownAttemptError,
+            not_found=UnknownAttemptError,
         )
         what = "a log entry"
         entries = [
@@ -201,7 +201,7 @@ class ConductorRuns(WorkflowStarts):
 
     # --- from the index to the workflows ----------------------------------------------------------
 
-    def _records(self, hits: Iterable[Hit]) -> Iterator[RunRecord]:
+    def _records(self, hits: Iterable[WorkflowSummary]) -> Iterator[RunRecord]:
         """What the index lists, from the workflows themselves; what is gone by now is left out."""
         for hit in hits:
             found = self._find_workflow(hit.id, with_tasks=True)
@@ -225,7 +225,7 @@ class ConductorRuns(WorkflowStarts):
         return None
 
 
-def _may_be_unfinished(hit: Hit, target: str | None) -> bool:
+def _may_be_unfinished(hit: WorkflowSummary, target: str | None) -> bool:
     """Whether it is worth a look: the input, as far as the index shows it, may have the target."""
     is_meant = target is None or target == hit.name or target in hit.input
     return hit.status in _UNFINISHED and (is_meant or not hit.has_whole_input)

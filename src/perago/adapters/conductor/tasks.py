@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.conductor.responses import document, encoded, optional, required, seconds
+from perago.adapters.conductor.responses import document, encode_json, optional, required, seconds
 from perago.errors import OrchestratorError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import REASON_LIMIT
@@ -112,7 +112,7 @@ def output_of(raw: Mapping[str, Any]) -> dict[str, Any]:
     return optional(raw, "outputData", dict, _TASK) or {}
 
 
-def keeps_output_elsewhere(raw: Mapping[str, Any]) -> bool:
+def has_external_output(raw: Mapping[str, Any]) -> bool:
     """Whether the output was too large for the task, so that Conductor moved it away."""
     return bool(raw.get("externalOutputPayloadStoragePath"))
 
@@ -124,7 +124,7 @@ def accepted_ref_of(raw: Mapping[str, Any]) -> str | None:
     """
     if status_of(raw) is not TaskStatus.COMPLETED:
         return None
-    if keeps_output_elsewhere(raw):
+    if has_external_output(raw):
         raise OrchestratorError(
             f"Conductor keeps the output of task {raw.get('taskId')} elsewhere, so there is no "
             "telling which ref it was accepted with"
@@ -140,12 +140,12 @@ def is_in_progress(raw: Mapping[str, Any], delivery: Delivery) -> bool:
     return status_of(raw) is TaskStatus.IN_PROGRESS and same_delivery
 
 
-def is_what_was_reported(raw: Mapping[str, Any], report: TaskReport, worker_id: str) -> bool:
+def matches_report(raw: Mapping[str, Any], report: TaskReport, worker_id: str) -> bool:
     """Whether a task, read back, ended with this very report by this worker."""
     if status_of(raw) is not report.status or raw.get("workerId") != worker_id:
         return False
-    sent = json.loads(encoded(dict(report.output)))
-    return keeps_output_elsewhere(raw) or output_of(raw) == sent
+    sent = json.loads(encode_json(dict(report.output)))
+    return has_external_output(raw) or output_of(raw) == sent
 
 
 def update_of(delivery: Delivery, **fields: object) -> dict[str, object]:

@@ -51,7 +51,7 @@ def is_active(raw: object) -> bool:
     return raw is not None and _status_of(document(raw, _WORKFLOW)).is_active
 
 
-def place_of(raw: object) -> tuple[str, str] | None:
+def branch_of(raw: object) -> tuple[str, str] | None:
     """The repository and branch that a workflow's input names; None if it names none."""
     workspace = _input_of(raw).get("workspace")
     if not isinstance(workspace, dict):
@@ -62,7 +62,7 @@ def place_of(raw: object) -> tuple[str, str] | None:
     return None
 
 
-def start_mark_of(raw: object) -> str | None:
+def idempotency_key_of(raw: object) -> str | None:
     """The mark of the call that started a workflow, if it was one of ours."""
     mark = _own(raw).get("start")
     return mark if isinstance(mark, str) else None
@@ -194,7 +194,7 @@ def workflow_input(
     return body
 
 
-def input_again(raw: object, workspace: WorkspaceRef | None, *, mark: str) -> dict[str, object]:
+def restart_input(raw: object, workspace: WorkspaceRef | None, *, mark: str) -> dict[str, object]:
     """A workflow's input for another one like it, which starts at ``workspace``."""
     body: dict[str, object] = {**_input_of(raw), START_KEY: {**_own(raw), "start": mark}}
     return body if workspace is None else {**body, "workspace": workspace.model_dump()}

@@ -44,7 +44,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class LakeFSAccess:
+class LakeFSConfig:
     """One set of credentials on one server. ``endpoint`` is its address without the API's path.
 
     ``ca_file`` holds the certificates of an authority to believe, which the machine may not know.
@@ -105,13 +105,13 @@ FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 5.0
 
 
-class Persistence:
+class Retries:
     """For one transfer: once an attempt has failed for good, nobody else waits for another."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
 
-    def until_done(self, attempt: Callable[[], T]) -> T:
+    def call(self, attempt: Callable[[], T]) -> T:
         """Raises StoreUnavailableError after the last attempt, and any other error at once."""
         try:
             for pause in pauses(ATTEMPTS, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, growth=2):
@@ -143,14 +143,14 @@ _CONNECTIONS = 16
 _LOADING = threading.Lock()
 
 
-class Api:
+class ApiClient:
     """``client`` is lakeFS's own; every call through :meth:`read` or :meth:`mutate`.
 
     Both hand the time-outs to the call, which passes them on to the client.
     """
 
-    def __init__(self, access: LakeFSAccess) -> None:
-        self._access = access
+    def __init__(self, config: LakeFSConfig) -> None:
+        self._config = config
         self._guard = threading.Lock()
         self._client: Any = None
         self._got_through = False
@@ -163,7 +163,7 @@ class Api:
 
     def read(self, request: Request, call: Callable[[Any, tuple[float, float]], T]) -> T:
         """Ask, again if need be. Raises StoreUnavailableError, or what a definite no means."""
-        timeouts = (self._access.timeouts.connect, self._access.timeouts.read)
+        timeouts = (self._config.timeouts.connect, self._config.timeouts.read)
         for pause in pauses(READ_ATTEMPTS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, growth=3):
             try:
                 return self._call(request, call, timeouts)
@@ -185,7 +185,7 @@ class Api:
 
         StoreUnavailableError says that it was never sent.
         """
-        timeouts = (self._access.timeouts.connect, timeout or self._access.timeouts.mutation)
+        timeouts = (self._config.timeouts.connect, timeout or self._config.timeouts.mutation)
         return self._call(request, call, timeouts, mutation=True)
 
     def pages(
@@ -228,7 +228,7 @@ class Api:
         except (network.NewConnectionError, network.ConnectTimeoutError, network.ProxyError) as no:
             got_through = self._got_through
             raise StoreUnavailableError(
-                f"{request.doing}: no connection to lakeFS at {self._access.endpoint}: {no}",
+                f"{request.doing}: no connection to lakeFS at {self._config.endpoint}: {no}",
                 fix="start it, or correct LAKECTL_SERVER_ENDPOINT_URL",
             ) from no
         except (network.HTTPError, OSError, ValueError) as lost:
@@ -239,7 +239,7 @@ class Api:
     def _connected(self) -> Any:
         with self._guard:
             if self._client is None:
-                self._client = _client_for(self._access)
+                self._client = _client_for(self._config)
             return self._client
 
 
@@ -308,14 +308,14 @@ def _argument_checks_deferred() -> Iterator[None]:
         v1.validate_arguments = at_once
 
 
-def _client_for(access: LakeFSAccess) -> Any:
+def _client_for(config: LakeFSConfig) -> Any:
     configuration, client = load_client()
     settings = configuration(
-        host=access.api_url, username=access.access_key_id, password=access.secret_access_key
+        host=config.api_url, username=config.access_key_id, password=config.secret_access_key
     )
     settings.retries = False
     settings.connection_pool_maxsize = _CONNECTIONS
-    settings.ssl_ca_cert = str(access.ca_file) if access.ca_file else None
-    settings.proxy = access.proxy
-    settings.proxy_headers = access.proxy_headers
+    settings.ssl_ca_cert = str(config.ca_file) if config.ca_file else None
+    settings.proxy = config.proxy
+    settings.proxy_headers = config.proxy_headers
     return client(settings)

@@ -14,7 +14,7 @@ from perago.model.commit import Commit, Difference, DifferenceKind, ObjectEntry
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from perago.adapters.lakefs.client import Api
+    from perago.adapters.lakefs.client import ApiClient
 
 _STAT_THREADS = 8
 _COMMITS_KNOWN = 1000
@@ -23,7 +23,7 @@ _COMMITS_KNOWN = 1000
 class Commits:
     """A branch stands for its head here: what is uncommitted is no part of a ref's history."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._known: dict[tuple[str, str], Commit] = {}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.checksums import WHOLE, hashed_by_server, matches, tells
-from perago.adapters.lakefs.client import Persistence
+from perago.adapters.lakefs.client import Retries
 from perago.adapters.lakefs.s3_client import asking
 from perago.adapters.local_io.file_copy import write_all, write_failure
 from perago.adapters.local_io.parallel import in_parallel
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from obstore import Bytes
     from obstore.store import S3Store
 
-    from perago.adapters.lakefs.cache.packs import Filling
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.cache.packs import CacheWriter
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.local_io.parallel import Tally
     from perago.model.commit import ObjectEntry
     from perago.model.workspace import Download
@@ -59,7 +59,7 @@ def new_file(path: str | Path) -> Iterator[int]:
         raise write_failure(path, error) from error
 
 
-class Assembly:
+class FileAssembly:
     """A new file whose parts come at the same time, each from its start to its end.
 
     Its bytes are hashed in their own order, by whoever has just brought some: from what the system
@@ -179,22 +179,29 @@ _PART = 16 << 20
 _PIECE = 256 << 10  # of a part; what fits the processor's own cache costs least to pass on
 
 
-class Downloading:
+class Downloader:
     """One download of objects at one ref."""
 
     def __init__(
-        self, access: LakeFSAccess, store: S3Store, ref: str, tally: Tally, filling: Filling | None
+        self,
+        config: LakeFSConfig,
+        store: S3Store,
+        ref: str,
+        tally: Tally,
+        filling: CacheWriter | None,
     ) -> None:
-        self._access = access
+        self._config = config
         self._store = store
         self._ref = ref
         self._tally = tally
         self._filling = filling
-        self._persistence = Persistence()
+        self._retries = Retries()
 
     def run(self, wanted: Sequence[Download]) -> list[FetchedFile]:
         """Each of them to its file. No file is left half written."""
-        large = [Assembly(download, _PART) for download in wanted if download.entry.size > WHOLE]
+        large = [
+            FileAssembly(download, _PART) for download in wanted if download.entry.size > WHOLE
+        ]
         small = [download for download in wanted if download.entry.size <= WHOLE]
         parts = [(assembly, start) for assembly in large for start in assembly.part_starts]
         try:
@@ -236,13 +243,13 @@ class Downloading:
             with self._asking(entry):
                 return obstore.get(self._store, self._name(entry)).bytes()
 
-        data = self._persistence.until_done(read)
+        data = self._retries.call(read)
         _assert_size(entry, len(data))
         return data
 
     # --- parts of large ones ----------------------------------------------------------------------
 
-    def _fetch_part(self, part: tuple[Assembly, int]) -> FetchedFile | None:
+    def _fetch_part(self, part: tuple[FileAssembly, int]) -> FetchedFile | None:
         """The file, if this was the last part of it that was missing."""
         import obstore
 
@@ -262,11 +269,11 @@ class Downloading:
                     position += len(piece)
                     self._tally.add_bytes(len(piece))
 
-        self._persistence.until_done(read)
+        self._retries.call(read)
         # Not all at the end: a process has fewer open files than a workspace may have large ones.
         return self._end(assembly) if assembly.end_part() else None
 
-    def _end(self, assembly: Assembly) -> FetchedFile:
+    def _end(self, assembly: FileAssembly) -> FetchedFile:
         file = assembly.end()
         if self._filling is not None:
             self._filling.add_file(assembly.download.entry, assembly.descriptor, file.sha256)
@@ -275,7 +282,7 @@ class Downloading:
         return file
 
     def _asking(self, entry: ObjectEntry) -> AbstractContextManager[None]:
-        return asking(f"reading {entry.key!r} at {self._ref!r}", self._access)
+        return asking(f"reading {entry.key!r} at {self._ref!r}", self._config)
 
     def _name(self, entry: ObjectEntry) -> str:
         return f"{self._ref}/{entry.key}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ClientConfig, S3Credential, S3Store
 
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.errors import StoreError
 
 
@@ -39,7 +39,7 @@ _NO_ENTRY = frozenset({401, 403})
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RequestTimeouts:
     """Seconds. ``silence`` is how long the server may say nothing, ``request`` how long one takes.
 
     ``repeats`` is how often a part of a large upload is sent again: nobody else can do it there.
@@ -53,17 +53,17 @@ class Patience:
 class Connections:
     """Clients of ``obstore``'s, each with connections of its own: made when first needed, kept."""
 
-    def __init__(self, access: LakeFSAccess) -> None:
-        self._access = access
+    def __init__(self, config: LakeFSConfig) -> None:
+        self._config = config
         self._guard = threading.Lock()
-        self._stores: dict[tuple[str, Patience], S3Store] = {}
+        self._stores: dict[tuple[str, RequestTimeouts], S3Store] = {}
 
-    def to(self, repository: str, patience: Patience) -> S3Store:
+    def to(self, repository: str, timeouts: RequestTimeouts) -> S3Store:
         with self._guard:
-            store = self._stores.get((repository, patience))
+            store = self._stores.get((repository, timeouts))
             if store is None:
-                store = _connect(self._access, repository, patience)
-                self._stores[repository, patience] = store
+                store = _connect(self._config, repository, timeouts)
+                self._stores[repository, timeouts] = store
             return store
 
     def close(self) -> None:
@@ -83,22 +83,22 @@ def load_obstore() -> None:
         ) from missing
 
 
-def _connect(access: LakeFSAccess, repository: str, patience: Patience) -> S3Store:
+def _connect(config: LakeFSConfig, repository: str, timeouts: RequestTimeouts) -> S3Store:
     load_obstore()
     from obstore.store import S3Store
 
     def credentials() -> S3Credential:  # the other way to give them adds AWS_SESSION_TOKEN to them
         return {
-            "access_key_id": access.access_key_id,
-            "secret_access_key": access.secret_access_key,
+            "access_key_id": config.access_key_id,
+            "secret_access_key": config.secret_access_key,
             "expires_at": None,
         }
 
     return S3Store(
         repository,
         # Each of these would otherwise be taken from an AWS_… variable, if there is one.
-        endpoint=access.endpoint,
-        aws_endpoint_url_s3=access.endpoint,
+        endpoint=config.endpoint,
+        aws_endpoint_url_s3=config.endpoint,
         region=_REGION,
         virtual_hosted_style_request=False,
         skip_signature=False,
@@ -107,34 +107,34 @@ def _connect(access: LakeFSAccess, repository: str, patience: Patience) -> S3Sto
         # The answer's ETag is compared with our own hash: hashing for the signature adds nothing.
         unsigned_payload=True,
         credential_provider=credentials,
-        client_options=_client_options(access, patience),
+        client_options=_client_options(config, timeouts),
         retry_config={
-            "max_retries": patience.repeats,
-            "retry_timeout": timedelta(seconds=patience.request),
+            "max_retries": timeouts.repeats,
+            "retry_timeout": timedelta(seconds=timeouts.request),
         },
     )
 
 
-def _client_options(access: LakeFSAccess, patience: Patience) -> ClientConfig:
+def _client_options(config: LakeFSConfig, timeouts: RequestTimeouts) -> ClientConfig:
     options: ClientConfig = {
-        "allow_http": access.endpoint.startswith("http://"),
+        "allow_http": config.endpoint.startswith("http://"),
         "http1_only": True,
-        "connect_timeout": timedelta(seconds=access.timeouts.connect),
-        "read_timeout": timedelta(seconds=patience.silence),
-        "timeout": timedelta(seconds=patience.request),
+        "connect_timeout": timedelta(seconds=config.timeouts.connect),
+        "read_timeout": timedelta(seconds=timeouts.silence),
+        "timeout": timedelta(seconds=timeouts.request),
     }
-    if access.ca_file is not None:
-        options["root_certificate"] = access.ca_file.read_bytes()
+    if config.ca_file is not None:
+        options["root_certificate"] = config.ca_file.read_bytes()
     # Left to itself obstore reads the environment, too, and understands less of NO_PROXY than the
     # API's client does: it is always told of a proxy, and where there is none, not to use it.
-    options["proxy_url"] = access.proxy or access.endpoint
-    if access.proxy is None:
-        options["proxy_excludes"] = urlsplit(access.endpoint).hostname or ""
+    options["proxy_url"] = config.proxy or config.endpoint
+    if config.proxy is None:
+        options["proxy_excludes"] = urlsplit(config.endpoint).hostname or ""
     return options
 
 
 @contextmanager
-def asking(doing: str, access: LakeFSAccess) -> Iterator[None]:
+def asking(doing: str, config: LakeFSConfig) -> Iterator[None]:
     """Tells what ``obstore`` raises in the block as one of our errors.
 
     StoreUnavailableError is worth another try; anything else is a definite no.
@@ -144,15 +144,15 @@ def asking(doing: str, access: LakeFSAccess) -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError) as answer:
-        raise _told(str(answer), doing, access) from None
+        raise _told(str(answer), doing, config) from None
 
 
-def _told(answer: str, doing: str, access: LakeFSAccess) -> StoreError:
+def _told(answer: str, doing: str, config: LakeFSConfig) -> StoreError:
     # What follows is the same once more, for debuggers.
     answer = answer.partition("\n\nDebug source:")[0] if "status code" in answer else answer
     found = _STATUS.search(answer)
     if found is None:
-        return _unanswered(answer, doing, access)
+        return _unanswered(answer, doing, config)
     status = int(found[1])
     said = _SAID.search(answer)
     words = f"{said[1]}: {said[2]}" if said else f"status {status}"
@@ -172,7 +172,7 @@ def _told(answer: str, doing: str, access: LakeFSAccess) -> StoreError:
     )
 
 
-def _unanswered(answer: str, doing: str, access: LakeFSAccess) -> StoreUnavailableError:
+def _unanswered(answer: str, doing: str, config: LakeFSConfig) -> StoreUnavailableError:
     kind = _KIND.search(answer)
     happened = {
         "Connect": "no connection to",
@@ -180,10 +180,10 @@ def _unanswered(answer: str, doing: str, access: LakeFSAccess) -> StoreUnavailab
     }.get(kind[1] if kind else "", "the connection was cut to")
     if "certificate" in answer.lower():
         return StoreUnavailableError(
-            f"{doing}: the certificate of lakeFS at {access.endpoint} wasn't accepted",
+            f"{doing}: the certificate of lakeFS at {config.endpoint} wasn't accepted",
             fix="name the authority's certificate by PERAGO_LAKEFS_CA_FILE",
         )
     return StoreUnavailableError(
-        f"{doing}: {happened} lakeFS at {access.endpoint}",
+        f"{doing}: {happened} lakeFS at {config.endpoint}",
         fix="see whether it is up (`perago doctor --on lakefs`), then try again",
     )

@@ -8,11 +8,11 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.lakefs.checksums import MD5
-from perago.adapters.lakefs.client import PAGE, Api
+from perago.adapters.lakefs.client import PAGE, ApiClient
 from perago.adapters.lakefs.commits import Commits, commit_of
 from perago.adapters.lakefs.fence import NO_COMMIT, Fences
 from perago.adapters.lakefs.responses import Request
-from perago.adapters.lakefs.transfers import Gateway
+from perago.adapters.lakefs.transfers import Transfers
 from perago.errors import (
     AnswerLostError,
     BranchNotFoundError,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.adapters.lakefs.cache import ObjectCache
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.model.outcome import Transfer
     from perago.model.workspace import Download, Fetched, Upload
     from perago.ports.store import Progress
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 class LakeFSStore:
     """Implements :class:`perago.ports.store.Store`."""
 
-    def __init__(self, access: LakeFSAccess, *, cache: ObjectCache | None = None) -> None:
-        self._access = access
-        self._api = Api(access)
-        self._gateway = Gateway(access, cache)
+    def __init__(self, config: LakeFSConfig, *, cache: ObjectCache | None = None) -> None:
+        self._config = config
+        self._api = ApiClient(config)
+        self._gateway = Transfers(config, cache)
         self._cache = cache
         self._commits = Commits(self._api)
         self._fences = Fences(self._read_small, self.probe_fence)
@@ -64,13 +64,13 @@ class LakeFSStore:
     # --- repositories and history -------------------------------------------------------------
 
     def create_repository(self, repository: str, *, default_branch: str = "main") -> Commit:
-        if self._access.storage_namespace is None:
+        if self._config.storage_namespace is None:
             raise StoreRefusedError(
                 f"lakeFS has no repository {repository!r}, and there is no saying where a new one "
                 "would keep its objects",
                 fix="create it in lakeFS, or set PERAGO_LAKEFS_STORAGE_NAMESPACE (s3://BUCKET/PATH)",
             )
-        namespace = f"{self._access.storage_namespace.rstrip('/')}/{repository}"
+        namespace = f"{self._config.storage_namespace.rstrip('/')}/{repository}"
 
         def create(client: Any, timeouts: tuple[float, float]) -> None:
             from lakefs_sdk.models import RepositoryCreation

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perago.adapters.lakefs.download import Downloading
-from perago.adapters.lakefs.s3_client import Connections, Patience
-from perago.adapters.lakefs.upload import Uploading
+from perago.adapters.lakefs.download import Downloader
+from perago.adapters.lakefs.s3_client import Connections, RequestTimeouts
+from perago.adapters.lakefs.upload import Uploader
 from perago.adapters.local_io.parallel import Tally
 from perago.model.outcome import Transfer
 from perago.model.workspace import Fetched
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perago.adapters.lakefs.cache import ObjectCache
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.model.workspace import Download, FetchedFile, Upload
     from perago.ports.store import Progress
 
@@ -26,20 +26,20 @@ _COMPLETION_SECONDS = 600.0  # putting the parts of a large object together is c
 _REPEATS = 5
 
 
-class Gateway:
+class Transfers:
     """Downloads and uploads as :class:`perago.ports.store.Store` promises; for one process.
 
     What the server says no to is a StoreRefusedError, also where a branch isn't there.
     """
 
-    def __init__(self, access: LakeFSAccess, cache: ObjectCache | None) -> None:
-        self._access = access
+    def __init__(self, config: LakeFSConfig, cache: ObjectCache | None) -> None:
+        self._config = config
         self._cache = cache
-        self._connections = Connections(access)
-        seconds = access.timeouts
-        self._reading = Patience(seconds.read, _ONE_REQUEST_SECONDS)
-        self._writing = Patience(seconds.mutation, _ONE_REQUEST_SECONDS)
-        self._writing_parts = Patience(_COMPLETION_SECONDS, _COMPLETION_SECONDS, _REPEATS)
+        self._connections = Connections(config)
+        seconds = config.timeouts
+        self._reading = RequestTimeouts(seconds.read, _ONE_REQUEST_SECONDS)
+        self._writing = RequestTimeouts(seconds.mutation, _ONE_REQUEST_SECONDS)
+        self._writing_parts = RequestTimeouts(_COMPLETION_SECONDS, _COMPLETION_SECONDS, _REPEATS)
 
     def close(self) -> None:
         """Let go of the connections. The cache is its owner's to close."""
@@ -62,15 +62,15 @@ class Gateway:
     ) -> list[FetchedFile]:
         store = self._connections.to(repository, self._reading)
         with self._cache.filling() if self._cache else nullcontext() as filling:
-            return Downloading(self._access, store, ref, tally, filling).run(missing)
+            return Downloader(self._config, store, ref, tally, filling).run(missing)
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None
     ) -> Transfer:
         size = sum(file.signature.size for file in files)
         tally = Tally(progress, objects=len(files), total_bytes=size)
-        Uploading(
-            self._access,
+        Uploader(
+            self._config,
             self._connections.to(repository, self._writing),
             self._connections.to(repository, self._writing_parts),
             branch,

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.checksums import WHOLE, etag_of_parts, md5, part_size
-from perago.adapters.lakefs.client import Persistence
+from perago.adapters.lakefs.client import Retries
 from perago.adapters.lakefs.s3_client import asking
 from perago.adapters.local_io.file_copy import check_signature, open_source, read_whole
 from perago.adapters.local_io.parallel import in_parallel
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from obstore.store import S3Store
 
-    from perago.adapters.lakefs.client import LakeFSAccess
+    from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.local_io.parallel import Tally
     from perago.model.workspace import Upload
 
@@ -34,18 +34,18 @@ _LONGEST_KEY = 1024
 _IN_FLIGHT = 64 << 20  # bytes of a large file that are on their way at a time
 
 
-class Uploading:
+class Uploader:
     """One upload to one branch; ``patient`` is the connection for large files."""
 
     def __init__(
-        self, access: LakeFSAccess, store: S3Store, patient: S3Store, branch: str, tally: Tally
+        self, config: LakeFSConfig, store: S3Store, patient: S3Store, branch: str, tally: Tally
     ) -> None:
-        self._access = access
+        self._config = config
         self._store = store
         self._patient = patient
         self._branch = branch
         self._tally = tally
-        self._persistence = Persistence()
+        self._retries = Retries()
 
     def run(self, files: Sequence[Upload]) -> None:
         """All of them, or an error; before any is sent, each has been found to be as checked."""
@@ -72,7 +72,7 @@ class Uploading:
                 got = _plain(answer["e_tag"])
                 raise _other_bytes(upload, f"their ETag is {got!r}, not {expected!r}")
 
-        self._persistence.until_done(send)
+        self._retries.call(send)
         self._tally.add(1, len(data))
 
     def _send_in_parts(self, upload: Upload) -> None:
@@ -90,7 +90,7 @@ class Uploading:
             if _plain(etag) != etag_of_parts(parts.md5s):
                 self._read_back(upload, parts.md5s, size)
 
-        self._persistence.until_done(send)
+        self._retries.call(send)
         self._tally.add_object()
 
     def _put(self, upload: Upload, parts: _Parts, size: int) -> str | None:
@@ -136,7 +136,7 @@ class Uploading:
         in_parallel(range(len(md5s)), compare, threads=max(1, _IN_FLIGHT // size))
 
     def _asking(self, upload: Upload) -> AbstractContextManager[None]:
-        return asking(f"putting {upload.key!r} on branch {self._branch!r}", self._access)
+        return asking(f"putting {upload.key!r} on branch {self._branch!r}", self._config)
 
     def _name(self, upload: Upload) -> str:
         return f"{self._branch}/{upload.key}"

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.cache.index import Index
-from perago.adapters.lakefs.cache.packs import Filling, bytes_of, remove, remove_abandoned
-from perago.adapters.lakefs.cache.reader import Find, deliver_all
+from perago.adapters.lakefs.cache.packs import CacheWriter, bytes_of, remove, remove_abandoned
+from perago.adapters.lakefs.cache.reader import CachedObject, copy_objects
 from perago.errors import PeragoError, StoreFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from perago.adapters.lakefs.cache.index import Place
+    from perago.adapters.lakefs.cache.index import PackPosition
     from perago.adapters.local_io.parallel import Tally
     from perago.model.workspace import Download, FetchedFile
 
@@ -27,7 +27,7 @@ _WAITING = 32
 """Each holds an open file, and a process may have only so many."""
 
 
-class Copier:
+class BackgroundCopier:
     """One thread that works off what it is given, in order; made when it is first needed."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ObjectCache:
         self._packs = directory / "packs"
         self._index = Index(directory / "index.db")
         self._limit = limit_bytes
-        self._copier = Copier()
+        self._copier = BackgroundCopier()
         self._is_tidy = False
 
     def close(self) -> None:
@@ -97,16 +97,16 @@ class ObjectCache:
         finds = self._find(wanted)
         if not finds:
             return [], wanted
-        files = deliver_all(self._packs, finds, tally)
+        files = copy_objects(self._packs, finds, tally)
         delivered = {file.key for file in files}
         self._learn(finds, delivered)
         return files, [one for one in wanted if one.entry.key not in delivered]
 
     @contextmanager
-    def filling(self) -> Iterator[Filling]:
+    def filling(self) -> Iterator[CacheWriter]:
         """For what is fetched from the store while the block lasts."""
         self._tidy_once()
-        filling = Filling(self._packs, self._index, self._copier, self._limit)
+        filling = CacheWriter(self._packs, self._index, self._copier, self._limit)
         try:
             yield filling
         finally:
@@ -126,17 +126,17 @@ class ObjectCache:
         kept = bytes_of(self._packs)
         return Trimmed(max(0, before - kept), kept)
 
-    def _find(self, wanted: Sequence[Download]) -> list[Find]:
-        places: list[Place | None] = []
+    def _find(self, wanted: Sequence[Download]) -> list[CachedObject]:
+        places: list[PackPosition | None] = []
         with self._silently():
             places = self._index.places([one.entry for one in wanted])
         return [
-            Find(one, place)
+            CachedObject(one, place)
             for one, place in zip(wanted, places, strict=False)
             if place is not None
         ]
 
-    def _learn(self, finds: list[Find], delivered: set[str]) -> None:
+    def _learn(self, finds: list[CachedObject], delivered: set[str]) -> None:
         """Remember what was of use, and forget what wasn't there."""
         useless = [find for find in finds if find.download.entry.key not in delivered]
         with self._silently():

@@ -44,7 +44,7 @@ CREATE INDEX object_by_pack ON object (pack);
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackPosition:
     """Where an object's bytes are, and what their sha256 has to be."""
 
     pack: str
@@ -76,7 +76,7 @@ class Index:
     def close(self) -> None:
         self._database.close()
 
-    def places(self, entries: Sequence[ObjectEntry]) -> list[Place | None]:
+    def places(self, entries: Sequence[ObjectEntry]) -> list[PackPosition | None]:
         """Of each of them, or None."""
         self._look_where_it_is()
         with self._database.reading() as connection:
@@ -88,10 +88,15 @@ class Index:
                 ).fetchone()
                 for entry in entries
             )
-            return [None if row is None else Place(*row) for row in found]
+            return [None if row is None else PackPosition(*row) for row in found]
 
     def add(
-        self, pack: str, size: int, places: Iterable[tuple[ObjectEntry, Place]], *, limit: int
+        self,
+        pack: str,
+        size: int,
+        places: Iterable[tuple[ObjectEntry, PackPosition]],
+        *,
+        limit: int,
     ) -> list[str]:
         """Make a pack's objects known; the packs that had to go for it, whose files now must."""
         self._look_where_it_is()

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perago.adapters.lakefs.cache.index import Place
+from perago.adapters.lakefs.cache.index import PackPosition
 from perago.adapters.local_io.file_copy import share_blocks, write_all
 from perago.errors import PeragoError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
-    from perago.adapters.lakefs.cache.cache import Copier
+    from perago.adapters.lakefs.cache.cache import BackgroundCopier
     from perago.adapters.lakefs.cache.index import Index
     from perago.model.commit import ObjectEntry
 
@@ -122,10 +122,10 @@ def remove(directory: Path, names: list[str]) -> None:
 PACK_BYTES = 64 << 20
 
 
-class Filling:
+class CacheWriter:
     """Objects are added by any thread. The first thing that goes wrong ends it, silently."""
 
-    def __init__(self, directory: Path, index: Index, copier: Copier, limit: int) -> None:
+    def __init__(self, directory: Path, index: Index, copier: BackgroundCopier, limit: int) -> None:
         self._directory = directory
         self._copier = copier
         self._index = index
@@ -134,7 +134,7 @@ class Filling:
         self._pack_bytes = min(PACK_BYTES, limit // 8)
         self._guard = threading.Lock()
         self._pack: Pack | None = None
-        self._places: list[tuple[ObjectEntry, Place]] = []
+        self._places: list[tuple[ObjectEntry, PackPosition]] = []
         self._over = False
 
     def add(self, entry: ObjectEntry, data: bytes | Bytes, sha256: str) -> None:
@@ -164,7 +164,7 @@ class Filling:
             pack = Pack.create(self._directory)
             try:
                 pack.take_copy(source)
-                self._commit(pack, [(entry, Place(pack.name, 0, sha256))])
+                self._commit(pack, [(entry, PackPosition(pack.name, 0, sha256))])
             except BaseException:
                 pack.discard()
                 raise
@@ -191,7 +191,7 @@ class Filling:
         if self._pack is None:
             self._pack = self._open_pack()
         start = self._pack.append(data)
-        self._places.append((entry, Place(self._pack.name, start, sha256)))
+        self._places.append((entry, PackPosition(self._pack.name, start, sha256)))
         if self._pack.size >= self._pack_bytes:
             self._commit_open_pack()
 
@@ -209,7 +209,7 @@ class Filling:
             self._pack.close()
             self._pack, self._places = None, []
 
-    def _commit(self, pack: Pack, places: list[tuple[ObjectEntry, Place]]) -> None:
+    def _commit(self, pack: Pack, places: list[tuple[ObjectEntry, PackPosition]]) -> None:
         gone = self._index.add(pack.name, pack.size, places, limit=self._limit)
         remove(self._directory, gone)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from perago.adapters.lakefs.cache.index import Place
+    from perago.adapters.lakefs.cache.index import PackPosition
     from perago.adapters.local_io.parallel import Tally
     from perago.model.workspace import Download
 
@@ -27,21 +27,21 @@ _RUN_BYTES = 1 << 20
 _IN_MEMORY = 8 << 20
 
 
-class Find(NamedTuple):
+class CachedObject(NamedTuple):
     """An object that is wanted, and where it should be."""
 
     download: Download
-    place: Place
+    place: PackPosition
 
 
-class Run(NamedTuple):
+class PackRange(NamedTuple):
     """Objects that lie one behind the other in one pack: they are read in one go."""
 
     source: int
-    finds: list[Find]
+    finds: list[CachedObject]
 
 
-def deliver_all(directory: Path, finds: Iterable[Find], tally: Tally) -> list[FetchedFile]:
+def copy_objects(directory: Path, finds: Iterable[CachedObject], tally: Tally) -> list[FetchedFile]:
     """Each that can be had to its file; of the others there is no file."""
     with ExitStack() as opened:
         runs = list(_runs(directory, finds, opened))
@@ -49,8 +49,8 @@ def deliver_all(directory: Path, finds: Iterable[Find], tally: Tally) -> list[Fe
     return [file for files in delivered for file in files]
 
 
-def _runs(directory: Path, finds: Iterable[Find], opened: ExitStack) -> Iterator[Run]:
-    by_pack: dict[str, list[Find]] = {}
+def _runs(directory: Path, finds: Iterable[CachedObject], opened: ExitStack) -> Iterator[PackRange]:
+    by_pack: dict[str, list[CachedObject]] = {}
     for find in finds:
         by_pack.setdefault(find.place.pack, []).append(find)
     for pack, there in by_pack.items():
@@ -60,21 +60,21 @@ def _runs(directory: Path, finds: Iterable[Find], opened: ExitStack) -> Iterator
             yield from _runs_of_pack(source, there)
 
 
-def _runs_of_pack(source: int, finds: list[Find]) -> Iterator[Run]:
-    run: list[Find] = []
+def _runs_of_pack(source: int, finds: list[CachedObject]) -> Iterator[PackRange]:
+    run: list[CachedObject] = []
     end = 0
     for find in sorted(finds, key=lambda find: find.place.start):
         start = find.place.start
         if run and (start != end or start - run[0].place.start >= _RUN_BYTES):
-            yield Run(source, run)
+            yield PackRange(source, run)
             run = []
         run.append(find)
         end = start + find.download.entry.size
     if run:
-        yield Run(source, run)
+        yield PackRange(source, run)
 
 
-def _deliver(run: Run, tally: Tally) -> list[FetchedFile]:
+def _deliver(run: PackRange, tally: Tally) -> list[FetchedFile]:
     first, last = run.finds[0], run.finds[-1]
     size = last.place.start + last.download.entry.size - first.place.start
     if size > _IN_MEMORY + _RUN_BYTES:
@@ -88,7 +88,9 @@ def _deliver(run: Run, tally: Tally) -> list[FetchedFile]:
     return [file for file in files if file is not None]
 
 
-def _deliver_small(data: memoryview, base: int, find: Find, tally: Tally) -> FetchedFile | None:
+def _deliver_small(
+    data: memoryview, base: int, find: CachedObject, tally: Tally
+) -> FetchedFile | None:
     (entry, path), place = (find.download.entry, find.download.path), find.place
     piece = data[place.start - base : place.start - base + entry.size]
     if len(piece) != entry.size or hashlib.sha256(piece).hexdigest() != place.sha256:
@@ -101,7 +103,7 @@ def _deliver_small(data: memoryview, base: int, find: Find, tally: Tally) -> Fet
     return FetchedFile(entry.key, place.sha256, signature)
 
 
-def _deliver_large(source: int, find: Find, tally: Tally) -> FetchedFile | None:
+def _deliver_large(source: int, find: CachedObject, tally: Tally) -> FetchedFile | None:
     entry, moved = find.download.entry, 0
 
     def count(piece: int) -> None:
