@@ -15,7 +15,7 @@ from perago.adapters.local_io.file_copy import share_blocks
 from perago.declare.signature import SPARK
 from perago.errors import RepositoryNotFoundError, RuntimeConfigError
 from perago.flow.runtime import Runtime
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.model.workspace import key_prefix
 from perago.ports.environment import NoFailpoints, SilentJournal, SystemClock
 from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace

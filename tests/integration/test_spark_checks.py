@@ -87,7 +87,7 @@ def test_rules_that_hold_find_nothing(songs, artists):
     report = check_table(rules, reading(songs=songs, artists=artists))
     assert describe(report) == []
     assert report.rows == 6
-    assert len(report.findings) == len(rules.rules)
+    assert len(report.results) == len(rules.rules)
 
 
 def test_a_violation_names_the_rule_the_count_and_sample_rows(songs, artists):
@@ -116,7 +116,7 @@ def test_a_violation_names_the_rule_the_count_and_sample_rows(songs, artists):
         "require_table('songs', references={'artist': 'artists:id'}): 2 rows have no partner in "
         "'artists', such as artist=99 on 2 rows"
     )
-    assert [finding.count for finding in report.findings] == [None, 1, 2, 5, 2]
+    assert [result.count for result in report.results] == [None, 1, 2, 5, 2]
 
 
 def test_hidden_values_are_in_no_sentence_and_no_document(songs, artists):
@@ -286,7 +286,7 @@ def test_counts_are_those_of_a_plain_computation(spark, size):
         repeated([(s, f) for _, s, f in normal]),
         sum(n is not None and n not in others for n, _, _ in normal),
     ]
-    assert [finding.count or 0 for finding in report.findings] == expected
+    assert [result.count or 0 for result in report.results] == expected
     assert report.rows == len(rows)
 
     shuffled = spark.createDataFrame(

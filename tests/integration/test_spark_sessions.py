@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_rig import HadoopFiles, SparkPlace, engines_for, settings_for, spark_task
 
 from perago import require_table
-from perago.model.outcome import Computation
+from perago.model.progress import Computation
 from perago.settings import load_settings
 from perago.testing import InjectedFaults
 
@@ -213,10 +213,10 @@ def test_a_job_that_a_body_leaves_running_is_ended_before_anything_is_staged(pla
     assert jobs == [[]]
     assert "cancel" in ends[0]
     assert {key.split("/")[0] for key in place.objects()} == {"done"}
-    step, headway = place.journal.transfers[0]
+    step, progress = place.journal.transfers[0]
     assert step == "body"
-    assert isinstance(headway, Computation)
-    assert headway.doing.startswith("Spark job "), "its progress was told meanwhile"
+    assert isinstance(progress, Computation)
+    assert progress.doing.startswith("Spark job "), "its progress was told meanwhile"
 
 
 @pytest.mark.parametrize("how", ["stops", "kills"])

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn
+from rich.progress import Progress as RichProgress
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,7 @@ from rich.text import Text
 from perago.cli.options import console
 from perago.cli.output import STARTING, clear_line, is_terminal, status, style_of, tell
 from perago.model.attempt import AttemptStep
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.worker.events import NobodyWatching
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from perago.model.attempt import Attempt
-    from perago.model.outcome import Headway
+    from perago.model.progress import Progress
     from perago.model.run import RunRecord
     from perago.worker.events import Watcher
 
@@ -68,7 +69,7 @@ def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
     if not is_terminal(sys.stderr):
         yield lambda _transfer: None
         return
-    bar = Progress(
+    bar = RichProgress(
         TextColumn(what),
         BarColumn(),
         DownloadColumn(),
@@ -166,7 +167,7 @@ class _Row:
         self.retry = 0
         self.began: float | None = None
         self.seconds = 0.0
-        self.headway: Headway | None = None
+        self.progress: Progress | None = None
 
 
 class LiveTable(NobodyWatching):
@@ -194,25 +195,25 @@ class LiveTable(NobodyWatching):
     def attempt_started(self, attempt: Attempt) -> None:
         row = self._row(attempt)
         row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
-        row.began, row.headway = time.monotonic(), None
+        row.began, row.progress = time.monotonic(), None
 
     def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         row = self._row(attempt)
-        row.detail, row.headway = _STEP_WORDS.get(step, step), None
+        row.detail, row.progress = _STEP_WORDS.get(step, step), None
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         if self._warnings.are_new_in(fields):
             self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
 
-    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None:
+    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None:
         del step
-        self._row(attempt).headway = headway
+        self._row(attempt).progress = progress
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         row = self._row(attempt)
         if row.began is not None:
             row.seconds += time.monotonic() - row.began
-        row.status, row.detail, row.began, row.headway = status, reason or "", None, None
+        row.status, row.detail, row.began, row.progress = status, reason or "", None, None
 
     def waiting(self, seconds: float) -> None:
         for row in self._rows.values():
@@ -237,13 +238,13 @@ class LiveTable(NobodyWatching):
         return table
 
     def _doing(self, row: _Row) -> Table | Text:
-        if row.headway is None or not row.headway.in_words:
+        if row.progress is None or not row.progress.in_words:
             return Text(row.detail, style="dim", overflow="ellipsis", no_wrap=True)
         line = Table.grid(padding=(0, 1))
         line.add_row(
             Text(row.detail, style="dim"),
-            ProgressBar(total=1.0, completed=row.headway.share, width=20),
-            Text(row.headway.in_words, style="dim", overflow="ellipsis", no_wrap=True),
+            ProgressBar(total=1.0, completed=row.progress.share, width=20),
+            Text(row.progress.in_words, style="dim", overflow="ellipsis", no_wrap=True),
         )
         return line
 

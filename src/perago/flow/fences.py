@@ -66,7 +66,7 @@ class Move(Enum):
     REFUSE = auto()
 
 
-class Standing(Enum):
+class HeadPosition(Enum):
     """Where the target branch's head stands, seen from the input commit."""
 
     AT_INPUT = auto()
@@ -76,20 +76,20 @@ class Standing(Enum):
 
 PUBLISH_TABLE = {
     # where the head is     something changed           nothing changed
-    Standing.AT_INPUT: {True: Move.MERGE, False: Move.NOTHING},
-    Standing.ABANDONED: {True: Move.REPLACE, False: Move.RELOCATE_BACK},
-    Standing.ELSEWHERE: {True: Move.REFUSE, False: Move.REFUSE},
+    HeadPosition.AT_INPUT: {True: Move.MERGE, False: Move.NOTHING},
+    HeadPosition.ABANDONED: {True: Move.REPLACE, False: Move.RELOCATE_BACK},
+    HeadPosition.ELSEWHERE: {True: Move.REFUSE, False: Move.REFUSE},
 }
 
 
-def standing(head: Commit, input_ref: str) -> Standing:
+def head_position(head: Commit, input_ref: str) -> HeadPosition:
     if head.id == input_ref:
-        return Standing.AT_INPUT
-    return Standing.ABANDONED if head.is_only_child_of(input_ref) else Standing.ELSEWHERE
+        return HeadPosition.AT_INPUT
+    return HeadPosition.ABANDONED if head.is_only_child_of(input_ref) else HeadPosition.ELSEWHERE
 
 
 def decide(head: Commit, input_ref: str, *, changed: bool) -> Move:
-    return PUBLISH_TABLE[standing(head, input_ref)][changed]
+    return PUBLISH_TABLE[head_position(head, input_ref)][changed]
 
 
 def assert_not_a_twins(head: Commit, execution: Execution) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perago.ports.engine import Engine
     from perago.ports.environment import Clock, Failpoints, Journal
     from perago.ports.orchestrator import Orchestrator
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
 RequestedLevel = Literal["auto", "soft", "cas"]
 ReplacePolicy = Literal["any", "own"]
@@ -86,5 +86,5 @@ class Steps:
     def reached(self, name: str) -> None:
         self.failpoints.hit(name)
 
-    def progress_of(self, name: AttemptStep) -> Progress:
-        return lambda headway: self.journal.progress(name, headway)
+    def progress_of(self, name: AttemptStep) -> OnTransfer:
+        return lambda transfer: self.journal.progress(name, transfer)

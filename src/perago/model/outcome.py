@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from perago.errors import OrchestratorError
 from perago.model.attempt import TaskStatus
@@ -95,52 +95,3 @@ class AttemptOutcome:
     accepted: bool
     published: Published | None = None
     changed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """How far a bulk transfer is, or how far it came."""
-
-    objects: int = 0
-    bytes: int = 0
-    total_objects: int = 0
-    total_bytes: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        return self.objects == self.total_objects
-
-    @property
-    def share(self) -> float:
-        return self.bytes / self.total_bytes if self.total_bytes else 0.0
-
-    @property
-    def in_words(self) -> str:
-        """Nothing if there is nothing to move."""
-        return f"{self.objects:,}/{self.total_objects:,} objects" if self.total_objects else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Computation:
-    """How far Spark is with the jobs that are under way; ``doing`` is what it says of them."""
-
-    doing: str = ""
-    tasks: int = 0
-    total_tasks: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        return self.tasks == self.total_tasks
-
-    @property
-    def share(self) -> float:
-        return self.tasks / self.total_tasks if self.total_tasks else 0.0
-
-    @property
-    def in_words(self) -> str:
-        counts = f"{self.tasks:,}/{self.total_tasks:,} tasks" if self.total_tasks else ""
-        return " · ".join(filter(None, (counts, self.doing)))
-
-
-Headway: TypeAlias = Transfer | Computation
-"""How far something that lasts has come."""

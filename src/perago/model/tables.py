@@ -154,7 +154,7 @@ class TableRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleResult:
     """How one rule stands. ``problem`` is None if it holds.
 
     ``count`` is how many rows break it, where that can be counted; ``samples`` shows some of them.
@@ -181,13 +181,13 @@ class TableReport:
     """
 
     path: str
-    findings: tuple[Finding, ...]
+    results: tuple[RuleResult, ...]
     rows: int | None = None
     fingerprint: str | None = None
 
     @property
-    def breaches(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.problem is not None)
+    def breaches(self) -> tuple[RuleResult, ...]:
+        return tuple(result for result in self.results if result.problem is not None)
 
     def document(self) -> dict[str, object]:
         """The report as small JSON, for logs and the publication. It has no value of the data."""
@@ -195,10 +195,8 @@ class TableReport:
             "path": self.path,
             "rows": self.rows,
             "fingerprint": self.fingerprint,
-            "rules": [finding.rule for finding in self.findings],
-            "breaches": [
-                {"rule": finding.rule, "count": finding.count} for finding in self.breaches
-            ],
+            "rules": [result.rule for result in self.results],
+            "breaches": [{"rule": result.rule, "count": result.count} for result in self.breaches],
         }
         return {name: value for name, value in document.items() if value not in (None, [])}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.commit import ObjectEntry
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
 
 
 Name = Annotated[

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.commit import Commit
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
     from perago.operations.branch_ownership import OwnBranches
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
 
 def import_directory(
@@ -29,7 +29,7 @@ def import_directory(
     directory: Path,
     prefix: str = "/",
     message: str | None = None,
-    progress: Progress | None = None,
+    progress: OnTransfer | None = None,
     before_publishing: Callable[[], None] | None = None,
     start_at: str | None = None,
     own: OwnBranches | None = None,
@@ -111,7 +111,7 @@ def export_commit(
     commit: Commit,
     directory: Path,
     prefix: str = "/",
-    progress: Progress | None = None,
+    progress: OnTransfer | None = None,
 ) -> Transfer:
     """Write the objects below ``prefix`` into a new or empty directory, every byte verified.
 

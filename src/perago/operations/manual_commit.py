@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perago.model.commit import Commit
     from perago.model.workspace import ChangeSet
     from perago.ports.orchestrator import Runs
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
 
 # --- Where a branch stands before somebody starts writing to it ---
@@ -95,7 +95,7 @@ class HandMade:
         self,
         changes: ChangeSet,
         *,
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
         before_publishing: Callable[[], None] | None = None,
     ) -> Commit | None:
         """Put ``changes`` on the branch as the head's only child; None if they change nothing.

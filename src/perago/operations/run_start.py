@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perago.model.run import RunPlan, RunRecord
     from perago.operations.branch_ownership import OwnBranches
     from perago.ports.orchestrator import Runs
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def start_run(
     store: Store,
     plan: RunPlan,
     point: StartingPoint,
-    progress: Progress | None = None,
+    progress: OnTransfer | None = None,
     *,
     own: OwnBranches | None = None,
 ) -> str:

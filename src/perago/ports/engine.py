@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.attempt import Execution
-    from perago.model.outcome import Computation, Transfer
+    from perago.model.progress import Computation, Transfer
     from perago.model.tables import TableReport, TableRules, TableSource
     from perago.model.workspace import ChangeSet, WorkspaceRef
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
-    OpenStaging = Callable[[], str]
+    OpenStagingBranch = Callable[[], str]
     """The name of the execution's staging branch, made at the input commit when first asked for.
 
     Asked from a body, so an attempt fence runs before it is made. Raises FenceError or StoreError.
     """
 
-    Computing = Callable[[Computation], None]
+    OnComputation = Callable[[Computation], None]
     """Called with how far an engine's computing has come, from one thread at a time."""
 
 
@@ -125,10 +125,10 @@ class Engine(Protocol):
         workspace: WorkspaceRef,
         prefix: str,
         directory: Path,
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
         *,
-        staging: OpenStaging | None = None,
-        computing: Computing | None = None,
+        staging: OpenStagingBranch | None = None,
+        computing: OnComputation | None = None,
         execution: Execution | None = None,
     ) -> OpenWorkspace:
         """Make the objects below ``prefix`` at the input commit available, here in ``directory``.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from perago.model.attempt import AttemptStep
-    from perago.model.outcome import Headway
+    from perago.model.progress import Progress
 
 
 # --- Time, so that a test can own it ---
@@ -75,7 +75,7 @@ class Journal(Protocol):
         """A step begins: for live displays, not for the log."""
         ...
 
-    def progress(self, step: AttemptStep, headway: Headway) -> None:
+    def progress(self, step: AttemptStep, progress: Progress) -> None:
         """A transfer or a computation moved on: for live displays, not for the log."""
         ...
 
@@ -95,7 +95,7 @@ class SilentJournal:
 
     def started(self, step: AttemptStep) -> None: ...
 
-    def progress(self, step: AttemptStep, headway: Headway) -> None: ...
+    def progress(self, step: AttemptStep, progress: Progress) -> None: ...
 
     def failure(self, error: BaseException) -> None: ...
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         DifferenceKind,
         ObjectEntry,
     )
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
     from perago.model.workspace import Download, Fetched, Upload
 
-    Progress = Callable[[Transfer], None]
+    OnTransfer = Callable[[Transfer], None]
     """Called with the running totals of a transfer, from one thread at a time."""
 
 
@@ -93,7 +93,7 @@ class Store(Protocol):
         repository: str,
         ref: str,
         wanted: Sequence[Download],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Fetched:
         """Write each object to its path, in parallel, in bounded memory; results in any order.
 
@@ -110,7 +110,7 @@ class Store(Protocol):
         repository: str,
         branch: str,
         files: Sequence[Upload],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Transfer:
         """Put files on a branch, uncommitted, in parallel, in bounded memory; all or an error.
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from perago.declare.task import AnyTask
     from perago.flow.runtime import RequestedLevel, SingleWriter
     from perago.model.attempt import AttemptStep
-    from perago.model.outcome import AttemptOutcome, Headway
+    from perago.model.outcome import AttemptOutcome
+    from perago.model.progress import Progress
     from perago.model.run import AttemptRecord, RunPlan
     from perago.ports.engine import Engine
     from perago.ports.environment import Failpoints, Lease
@@ -95,15 +96,15 @@ class RecordingJournal:
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
         self.tracebacks: list[str] = []
-        self.transfers: list[tuple[str, Headway]] = []
+        self.transfers: list[tuple[str, Progress]] = []
 
     def event(self, step: str, **fields: object) -> None:
         self.events.append({"step": step, **fields})
 
     def started(self, step: AttemptStep) -> None: ...
 
-    def progress(self, step: AttemptStep, headway: Headway) -> None:
-        self.transfers.append((step, headway))
+    def progress(self, step: AttemptStep, progress: Progress) -> None:
+        self.transfers.append((step, progress))
 
     def failure(self, error: BaseException) -> None:
         self.tracebacks.append("".join(traceback.format_exception(error)))

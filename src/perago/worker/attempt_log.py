@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.attempt import Execution
-    from perago.model.outcome import Headway
+    from perago.model.progress import Progress
     from perago.worker.body_isolation import Output
     from perago.worker.executor_handle import Whereabouts
     from perago.worker.messages import FromExecutor
@@ -276,14 +276,14 @@ class ExecutorJournal:
         if self._lasts:
             self._outbox.send()
 
-    def progress(self, step: AttemptStep, headway: Headway) -> None:
+    def progress(self, step: AttemptStep, progress: Progress) -> None:
         with self._lock:
             now = time.monotonic()
-            done = headway.is_whole
+            done = progress.is_whole
             if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
                 return
             self._last_progress = now
-        self._outbox.put(Progressed(step, headway))
+        self._outbox.put(Progressed(step, progress))
         self._tell_if_it_lasts()
 
     def failure(self, error: BaseException) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from perago.errors import PeragoError
     from perago.model.attempt import Attempt, AttemptStep, Execution
-    from perago.model.outcome import Headway
+    from perago.model.progress import Progress
 
 
 LOST = "LOST"
@@ -31,7 +31,7 @@ class Watcher(Protocol):
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None: ...
+    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         """Once for each start.
@@ -80,7 +80,7 @@ class NobodyWatching:
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
 
-    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None: ...
+    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None: ...
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None: ...
 
@@ -119,9 +119,9 @@ class Watchers:
         for each in self._watchers:
             each.step_ended(attempt, fields)
 
-    def progressed(self, attempt: Attempt, step: AttemptStep, headway: Headway) -> None:
+    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None:
         for each in self._watchers:
-            each.progressed(attempt, step, headway)
+            each.progressed(attempt, step, progress)
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         for each in self._watchers:

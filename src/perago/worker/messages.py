@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from perago.errors import PeragoError
     from perago.model.attempt import AttemptStep, Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
-    from perago.model.outcome import Headway, TaskReport
+    from perago.model.outcome import TaskReport
+    from perago.model.progress import Progress
     from perago.ports.orchestrator import Orchestrator
     from perago.settings import Settings
 
@@ -112,7 +113,7 @@ class StepEnded(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Progressed:
     step: AttemptStep
-    headway: Headway
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,8 @@ class Slot:
                 return message if step == AttemptStep.REPORT else None
             case StepEnded(fields):
                 self._watcher.step_ended(work.attempt, fields)
-            case Progressed(step, headway):
-                self._watcher.progressed(work.attempt, step, headway)
+            case Progressed(step, progress):
+                self._watcher.progressed(work.attempt, step, progress)
             case Reporting():
                 return message
             case Finished():

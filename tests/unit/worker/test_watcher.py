@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Attempt, Execution
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.worker.events import NobodyWatching, Watcher, Watchers, outcome
 
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from perago.adapters.lakefs.cache import ObjectCache
     from perago.adapters.lakefs.client import LakeFSConfig
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
     from perago.model.workspace import Download, Fetched, Upload
-    from perago.ports.store import Progress
+    from perago.ports.store import OnTransfer
 
 
 class LakeFSStore:
@@ -197,7 +197,7 @@ class LakeFSStore:
         repository: str,
         ref: str,
         wanted: Sequence[Download],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Fetched:
         return self._gateway.download(repository, ref, wanted, progress)
 
@@ -206,7 +206,7 @@ class LakeFSStore:
         repository: str,
         branch: str,
         files: Sequence[Upload],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Transfer:
         try:
             return self._gateway.upload(repository, branch, files, progress)

@@ -9,7 +9,7 @@ from perago.adapters.lakefs.download import Downloader
 from perago.adapters.lakefs.s3_client import Connections, RequestTimeouts
 from perago.adapters.lakefs.upload import Uploader
 from perago.adapters.local_io.parallel import Tally
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.model.workspace import Fetched
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perago.adapters.lakefs.cache import ObjectCache
     from perago.adapters.lakefs.client import LakeFSConfig
     from perago.model.workspace import Download, FetchedFile, Upload
-    from perago.ports.store import Progress
+    from perago.ports.store import OnTransfer
 
 
 _ONE_REQUEST_SECONDS = 600.0
@@ -46,7 +46,7 @@ class Transfers:
         self._connections.close()
 
     def download(
-        self, repository: str, ref: str, wanted: Sequence[Download], progress: Progress | None
+        self, repository: str, ref: str, wanted: Sequence[Download], progress: OnTransfer | None
     ) -> Fetched:
         tally = Tally(
             progress, objects=len(wanted), total_bytes=sum(one.entry.size for one in wanted)
@@ -65,7 +65,7 @@ class Transfers:
             return Downloader(self._config, store, ref, tally, filling).run(missing)
 
     def upload(
-        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None
+        self, repository: str, branch: str, files: Sequence[Upload], progress: OnTransfer | None
     ) -> Transfer:
         size = sum(file.signature.size for file in files)
         tally = Tally(progress, objects=len(files), total_bytes=size)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.model.workspace import (
     ChangeSet,
     Download,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Execution
     from perago.model.workspace import FetchedFile, WorkspaceRef
-    from perago.ports.engine import Computing, OpenStaging
-    from perago.ports.store import Progress, Store
+    from perago.ports.engine import OnComputation, OpenStagingBranch
+    from perago.ports.store import OnTransfer, Store
 
 
 # --- Facts about the filesystem an attempt works on that can only be found out by trying ---
@@ -106,10 +106,10 @@ class LocalEngine:
         workspace: WorkspaceRef,
         prefix: str,
         directory: Path,
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
         *,
-        staging: OpenStaging | None = None,
-        computing: Computing | None = None,
+        staging: OpenStagingBranch | None = None,
+        computing: OnComputation | None = None,
         execution: Execution | None = None,
     ) -> LocalWorkspace:
         # A directory is private, and staged when the body is through.
@@ -123,7 +123,7 @@ class LocalEngine:
         workspace: WorkspaceRef,
         prefix: str,
         directory: Path,
-        progress: Progress | None,
+        progress: OnTransfer | None,
     ) -> LocalWorkspace:
         start = key_prefix(prefix)
         entries = list(store.list_objects(workspace.repository, workspace.ref, prefix=start))

@@ -8,12 +8,12 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from perago.ports.store import Progress
+    from perago.ports.store import OnTransfer
 
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def in_parallel(items: Iterable[T], work: Callable[[T], R], *, threads: int) -> 
 class Tally:
     """Running totals, told to ``progress`` now and then, from one thread at a time."""
 
-    def __init__(self, progress: Progress | None, *, objects: int, total_bytes: int) -> None:
+    def __init__(self, progress: OnTransfer | None, *, objects: int, total_bytes: int) -> None:
         self._progress = progress
         self._guard = threading.Lock()
         self._objects = 0

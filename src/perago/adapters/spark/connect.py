@@ -13,7 +13,7 @@ from perago.adapters.spark.driver import REACH_SECONDS
 from perago.adapters.spark.error_text import short_message, silence_query_logger
 from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError
-from perago.model.outcome import Computation
+from perago.model.progress import Computation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class ConnectServer:
     _sessions: list[Any] = field(default_factory=list, init=False)
     _name: str = field(default="", init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _headway: Computation | None = field(default=None, init=False)
+    _progress: Computation | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
@@ -104,15 +104,15 @@ class ConnectServer:
     ) -> None:
         del inflight_tasks, operation_id
         if done or not stages:
-            self._headway = None
+            self._progress = None
             return
         total = sum(stage.num_tasks for stage in stages)
-        self._headway = Computation(
+        self._progress = Computation(
             f"Spark at {self.address}", sum(stage.num_completed_tasks for stage in stages), total
         )
 
     def progress(self) -> Computation | None:
-        return self._headway
+        return self._progress
 
     def cancel_jobs(self) -> None:
         for session in self._sessions:

@@ -18,7 +18,7 @@ from perago.adapters.spark.error_text import short_message, silence_query_logger
 from perago.adapters.spark.jvm import GatewayEnded, end, launch
 from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError, SparkFailedError
-from perago.model.outcome import Computation
+from perago.model.progress import Computation
 from perago.toolchain.spark_jars import spark_home
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from perago.adapters.spark.local_files import LinkingStore
     from perago.adapters.spark.workspace import Place
     from perago.model.attempt import Execution
-    from perago.model.outcome import Computation
+    from perago.model.progress import Computation
     from perago.model.workspace import WorkspaceRef
-    from perago.ports.engine import Computing, OpenStaging
-    from perago.ports.store import Progress, Store
+    from perago.ports.engine import OnComputation, OpenStagingBranch
+    from perago.ports.store import OnTransfer, Store
 
 
 # --- What an attempt needs of Spark, whichever way Spark is reached ---
@@ -122,10 +122,10 @@ class SparkEngine:
         workspace: WorkspaceRef,
         prefix: str,
         directory: Path,
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
         *,
-        staging: OpenStaging | None = None,
-        computing: Computing | None = None,
+        staging: OpenStagingBranch | None = None,
+        computing: OnComputation | None = None,
         execution: Execution | None = None,
     ) -> OpenSparkWorkspace:
         """Nothing is fetched: Spark reads what the body asks for, where it is."""

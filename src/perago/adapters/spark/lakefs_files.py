@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.spark.configuration import LakeFSLogin
     from perago.model.workspace import WorkspaceRef
-    from perago.ports.engine import OpenStaging
+    from perago.ports.engine import OpenStagingBranch
     from perago.ports.store import Store
 
 
@@ -134,7 +134,7 @@ class LakeFSLocation:
     workspace: WorkspaceRef
     prefix: str
     login: LakeFSLogin
-    staging: OpenStaging | None
+    staging: OpenStagingBranch | None
     keep_success: bool
     _branch: str | None = field(default=None, init=False)
     _outputs: set[str] = field(default_factory=set, init=False)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from perago.model.commit import ObjectEntry
     from perago.model.workspace import WorkspaceRef
-    from perago.ports.engine import OpenStaging
+    from perago.ports.engine import OpenStagingBranch
     from perago.ports.store import Store
 
     Bring = Callable[[Sequence[Download]], object]
@@ -136,7 +136,7 @@ class LocalLocation:
     workspace: WorkspaceRef
     prefix: str
     directory: Path
-    staging: OpenStaging | None
+    staging: OpenStagingBranch | None
     keep_success: bool
     _entries: dict[str, ObjectEntry] | None = field(default=None, init=False)
     _staged: dict[str, ObjectEntry] | None = field(default=None, init=False)

@@ -32,11 +32,11 @@ from perago.adapters.spark.row_checks import (
 from perago.errors import RuntimeConfigError, SparkPathError
 from perago.model.tables import (
     ColumnRule,
-    Finding,
     NotNullRule,
     ReferenceRule,
     RowsRule,
     Rule,
+    RuleResult,
     SchemaRule,
     TableReport,
     TableRules,
@@ -172,10 +172,10 @@ class _Looked:
         return None
 
     def report(self, asked: TableRules) -> TableReport:
-        findings = [self._finding(asked, rule) for rule in asked.rules]
+        results = [self._result(asked, rule) for rule in asked.rules]
         if asked.fingerprint and (name := unhashable(self.table.schema)):
-            findings.append(
-                Finding(
+            results.append(
+                RuleResult(
                     "fingerprint",
                     f"require_table({asked.path!r}, fingerprint=True)",
                     (name,),
@@ -185,12 +185,12 @@ class _Looked:
         counts = self.counts
         return TableReport(
             asked.path,
-            tuple(findings),
+            tuple(results),
             rows=counts.rows if counts else None,
             fingerprint=counts.fingerprint if counts and asked.fingerprint else None,
         )
 
-    def _finding(self, asked: TableRules, rule: Rule) -> Finding:
+    def _result(self, asked: TableRules, rule: Rule) -> RuleResult:
         hide = asked.hide_values
         try:
             broken = self._told_by_data(rule, hide=hide) if rule not in self.unmet else None
@@ -199,7 +199,7 @@ class _Looked:
                 raise
             broken = (f"it can't be evaluated: {_said(error, hide=hide)}", None, ())
         problem, count, samples = broken or (self.unmet.get(rule), None, ())
-        return Finding(rule.kind, asked.written(rule), rule.columns, problem, count, samples)
+        return RuleResult(rule.kind, asked.written(rule), rule.columns, problem, count, samples)
 
     def _told_by_data(self, rule: Rule, *, hide: bool) -> Broken | None:
         match rule:
@@ -264,8 +264,8 @@ def _mentioned(rule: NotNullRule | WhereRule, table: OpenTable) -> list[str]:
 
 def _unreadable(asked: TableRules, error: Exception) -> TableReport:
     why = _why_unreadable(asked.path, error, hide=asked.hide_values)
-    finding = Finding("read", asked.label, problem=why)
-    return TableReport(asked.path, (finding,))
+    result = RuleResult("read", asked.label, problem=why)
+    return TableReport(asked.path, (result,))
 
 
 def _why_unreadable(path: str, error: Exception, *, hide: bool) -> str:
@@ -293,7 +293,7 @@ def check_tables(
     ``sources`` says how tables are read that others refer to; unless given, these rules do.
     Rules on the same table share one pass over its rows; each key of ``unique`` and each of
     ``references`` is one shuffle more. Files that are missing or can't be read, and rules that
-    can't be evaluated, are findings; raises whatever else keeps Spark from computing.
+    can't be evaluated, become results; raises whatever else keeps Spark from computing.
     """
     from perago.adapters.spark.table_checks import check_each_table
 

@@ -18,7 +18,7 @@ from perago.adapters.spark.files import (
 )
 from perago.declare.guardrails import regex_of_glob
 from perago.errors import SparkFailedError
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perago.adapters.spark.lineage import Listening
     from perago.model.tables import TableReport, TableRules, TableSource
     from perago.model.workspace import ChangeSet
-    from perago.ports.engine import Computing
+    from perago.ports.engine import OnComputation
 
 
 # --- Where Spark finds a workspace's files: the contract of the two places there are ---
@@ -120,7 +120,7 @@ class OpenSparkWorkspace:
         spark: Spark,
         place: Place,
         body: BodyWorkspace,
-        computing: Computing | None,
+        computing: OnComputation | None,
         listening: Listening | None = None,
     ) -> None:
         self._spark = spark
@@ -183,11 +183,11 @@ class OpenSparkWorkspace:
 class _Watch:
     """Tells how far Spark is while a workspace is open, in a thread of its own."""
 
-    def __init__(self, spark: Spark, computing: Computing) -> None:
+    def __init__(self, spark: Spark, computing: OnComputation) -> None:
         self._spark = spark
         self._computing = computing
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True, name="spark-headway")
+        self._thread = threading.Thread(target=self._look, daemon=True, name="spark-progress")
         self._thread.start()
 
     def stop(self) -> None:
@@ -197,8 +197,8 @@ class _Watch:
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                headway = self._spark.progress()
+                progress = self._spark.progress()
             except Exception:  # noqa: BLE001 - a driver that is gone shows where it is used
                 return
-            if headway is not None:
-                self._computing(headway)
+            if progress is not None:
+                self._computing(progress)

@@ -31,9 +31,9 @@ from perago.testing.conformance.store import Bench
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
     from perago.ports.engine import Engine, OpenWorkspace
-    from perago.ports.store import Progress, Store
+    from perago.ports.store import OnTransfer, Store
 
 REFUSALS = (UnsupportedFileError, UnsafeKeyError)
 
@@ -53,7 +53,7 @@ class EngineBench:
         return self.repository.commit("main", files, deletes).id
 
     def open(
-        self, ref: str, *, prefix: str = "/", progress: Progress | None = None
+        self, ref: str, *, prefix: str = "/", progress: OnTransfer | None = None
     ) -> OpenWorkspace:
         directory = self._root / f"attempt-{len(self.directories)}" / "files"
         directory.mkdir(parents=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from perago.model.commit import Commit
-    from perago.model.outcome import Transfer
+    from perago.model.progress import Transfer
     from perago.ports.store import Store
 
 

@@ -37,7 +37,7 @@ from perago.errors import (
     StoreRefusedError,
 )
 from perago.model.commit import Atomicity, Difference, ObjectEntry
-from perago.model.outcome import Transfer
+from perago.model.progress import Transfer
 from perago.model.workspace import Fetched
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from perago.model.commit import Branch, Commit, DifferenceKind
     from perago.model.workspace import Download, FetchedFile, Upload
     from perago.ports.environment import Clock
-    from perago.ports.store import Progress
+    from perago.ports.store import OnTransfer
 
 
 _LONGEST_SWEEP_SECONDS = 600.0
@@ -188,7 +188,7 @@ class EmbeddedStore:
         repository: str,
         ref: str,
         wanted: Sequence[Download],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Fetched:
         self.get_commit(repository, ref)
         total_bytes = sum(item.entry.size for item in wanted)
@@ -218,7 +218,7 @@ class EmbeddedStore:
         repository: str,
         branch: str,
         files: Sequence[Upload],
-        progress: Progress | None = None,
+        progress: OnTransfer | None = None,
     ) -> Transfer:
         total_bytes = sum(upload.signature.size for upload in files)
         tally = Tally(progress, objects=len(files), total_bytes=total_bytes)
@@ -371,7 +371,7 @@ class EmbeddedStore:
         before_us = self._now_us() - int(keep_seconds * MICROSECONDS)
         return collect(self._database, self._blobs, self._lock, before_us, dry_run=dry_run)
 
-    def verify(self, progress: Progress | None = None) -> VerifyReport:
+    def verify(self, progress: OnTransfer | None = None) -> VerifyReport:
         """Re-hash all that is stored and follow every chain from branch to bytes.
 
         Never raises for what it finds: the report lists it.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perago.adapters.embedded.store.blobs import Blobs
     from perago.adapters.embedded.store.trees import Range
     from perago.adapters.local_io.sqlite import Database
-    from perago.ports.store import Progress
+    from perago.ports.store import OnTransfer
 
 
 class Damage(StrEnum):
@@ -76,7 +76,7 @@ class _Named(NamedTuple):
     key: str
 
 
-def verify(database: Database, blobs: Blobs, progress: Progress | None) -> VerifyReport:
+def verify(database: Database, blobs: Blobs, progress: OnTransfer | None) -> VerifyReport:
     """Look at everything; the caller keeps garbage collection away meanwhile.
 
     Bytes are streamed; what is held is a hash and a size for every distinct object.
