@@ -14,12 +14,12 @@ from running_worker import Worker
 
 from perago.adapters.conductor.responses import api_path
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
-from perago.cli.declared import Declared, definitions_of
 from perago.declare.task import Task
 from perago.errors import OrchestratorError
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.workspace import WorkspaceRef
+from perago.operations.declared import Declared, definitions_of
 from perago.operations.registration import register
 from perago.stack.server import free_port
 from perago.testing.conformance.store import Bench

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import duration
+from perago.formatting import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def command(
 
 def _declared(targets: tuple[str, ...]) -> dict[str, TaskControls]:
     """The controls of every task that publishes, by name."""
-    from perago.cli.declared import load_declared
+    from perago.operations.declared import load_declared
 
     return {
         task.name: task.controls

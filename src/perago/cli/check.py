@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import count
 from perago.errors import (
     DefinitionDiffersError,
     PeragoError,
     RuntimeConfigError,
     UnsafeWorkflowError,
 )
+from perago.formatting import count
 from perago.operations.workflow_check import check_workflow, effects_of, read_definition
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ def command(
 def _check(target: str, tasks: list[Task[..., Any, Any]]) -> dict[str, Any]:
     """What is found in a target; its tasks are added to ``tasks``."""
     from perago.cli.check import failure_of
-    from perago.cli.declared import load_declared
     from perago.errors import PeragoError
+    from perago.operations.declared import load_declared
 
     found: dict[str, Any] = {"target": target, "tasks": [], "pipelines": [], "warnings": []}
     try:

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from perago.cli.local_view import symbol
 from perago.cli.options import console, place_to_name
-from perago.cli.output import COMMIT_LENGTH, is_terminal, iso, tell
+from perago.cli.output import is_terminal, tell
+from perago.formatting import COMMIT_LENGTH, iso
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunStatus
 from perago.operations.run_follow import UNATTENDED_SECONDS, Turn, turns

@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,71 +20,8 @@ if TYPE_CHECKING:
 
     from perago.cli.options import Speaker
     from perago.declare.pipeline import Pipeline
-    from perago.declare.task import Task
     from perago.operations.registration import Registration
     from perago.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The tasks and pipelines of one target."""
-
-    target: str
-    tasks: tuple[Task[..., Any, Any], ...]
-    pipelines: tuple[Pipeline, ...]
-
-
-def load_declared(target: str) -> Declared:
-    """What ``module``, ``path/to/module.py`` or ``module:pipeline`` declares.
-
-    Raises TaskDefinitionError, also for a pipeline that no worker process could run.
-    """
-    from perago.declare.loading import load_module, load_pipeline, pipelines_of, tasks_of
-    from perago.errors import TaskDefinitionError
-
-    if ":" in target:
-        pipeline = load_pipeline(target)
-        return Declared(target, tuple(pipeline.tasks), (pipeline,))
-    module = load_module(target)
-    tasks = tasks_of(module)
-    if not tasks:
-        raise TaskDefinitionError(
-            f"module {target!r} declares no task",
-            fix="declare one with @task(…), or name the module that does",
-        )
-    pipelines = tuple(load_pipeline(f"{target}:{name}") for name in pipelines_of(module))
-    return Declared(target, tuple(tasks), pipelines)
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """TaskDefs and WorkflowDefs of some targets, each once, and what is doubtful about them."""
-
-    tasks: tuple[dict[str, object], ...]
-    workflows: tuple[dict[str, object], ...]
-    warnings: tuple[str, ...]
-
-
-def definitions_of(*declared: Declared) -> Generated:
-    """What Conductor is to know of these. Raises TaskDefinitionError for what has no JSON schema.
-
-    A lease that is too short for the task's publish budget is a warning.
-    """
-    from perago.model.controls import budget_warnings
-    from perago.wiring import task_definition, workflow_definition
-
-    tasks = {task.name: task for one in declared for task in one.tasks}
-    pipelines = {pipeline.name: pipeline for one in declared for pipeline in one.pipelines}
-    writing = [t for t in tasks.values() if t.workspace and not t.workspace.read_only]
-    return Generated(
-        tuple(task_definition(task) for task in tasks.values()),
-        tuple(workflow_definition(pipeline) for pipeline in pipelines.values()),
-        tuple(
-            f"{task.location}: task {task.name!r}: {warning}"
-            for task in writing
-            for warning in budget_warnings(task.controls)
-        ),
-    )
 
 
 def resolve_targets(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -139,7 +75,8 @@ def extract_command(
     """
     from rich.text import Text
 
-    from perago.cli.declared import definitions_of, load_declared, resolve_targets
+    from perago.cli.declared import resolve_targets
+    from perago.operations.declared import definitions_of, load_declared
 
     del settings
     found = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
@@ -196,8 +133,9 @@ def register_command(
       state: "missing" | "same" | "differs", differences: [{field, declared, registered}],
       pushed: bool}], "warnings": [text]}: "ok" if all are registered now as they are declared
     """
-    from perago.cli.declared import definitions_of, load_declared, resolve_targets
+    from perago.cli.declared import resolve_targets
     from perago.cli.options import for_this_command
+    from perago.operations.declared import definitions_of, load_declared
     from perago.operations.registration import Standing, compare, register
     from perago.wiring import open_definitions
 
@@ -224,9 +162,9 @@ def see_to_definitions(settings: Settings, pipeline: Pipeline, *, push: bool) ->
     Without ``push`` it has to know them already: raises DefinitionDiffersError, naming the command
     that tells it.
     """
-    from perago.cli.declared import Declared, definitions_of
     from perago.cli.options import for_this_command
     from perago.errors import DefinitionDiffersError
+    from perago.operations.declared import Declared, definitions_of
     from perago.operations.registration import differences, register
     from perago.wiring import open_definitions
 
@@ -257,7 +195,8 @@ def _layout(found: list[Registration], *, dry_run: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from perago.cli.output import count, table
+    from perago.cli.output import table
+    from perago.formatting import count
     from perago.operations.registration import Standing
 
     rows = []

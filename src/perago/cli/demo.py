@@ -233,8 +233,8 @@ def _story(
     from rich.text import Text
 
     from perago.cli.history import commit_document, history_layout
-    from perago.cli.output import RUN_LENGTH
     from perago.cli.run_summary import summary
+    from perago.formatting import RUN_LENGTH
     from perago.model.run import RunStatus
 
     assert record.workspace is not None  # noqa: S101 - the songs pipeline has one

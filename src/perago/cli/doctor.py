@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with, naming_this_place
-from perago.cli.output import count
 from perago.errors import RuntimeConfigError
+from perago.formatting import count
 from perago.settings import is_secret
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perago.cli.options import Speaker
-    from perago.doctor.machine import Finding
+    from perago.doctor.finding import Finding
     from perago.settings import Settings
 
 
@@ -65,8 +65,8 @@ def command(
             fix="leave it out, or say `--on lakefs`",
         )
     if settings.orchestrator == "conductor":
-        from perago.cli.declared import load_declared
         from perago.doctor.conductor import diagnose_conductor
+        from perago.operations.declared import load_declared
 
         findings += diagnose_conductor(settings, *map(load_declared, targets))
     elif targets:

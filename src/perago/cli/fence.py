@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import COMMIT_LENGTH
+from perago.formatting import COMMIT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import COMMIT_LENGTH, RUN_LENGTH, ago, iso, size
 from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
+from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, iso, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import COMMIT_LENGTH, count, size
 from perago.cli.refs import (
     DEFAULT_BRANCH,
     repository_name,
@@ -17,6 +16,7 @@ from perago.cli.refs import (
     resolve_repository,
 )
 from perago.errors import BranchNotFoundError, RepositoryNotFoundError
+from perago.formatting import COMMIT_LENGTH, count, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

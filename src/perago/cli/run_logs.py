@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from perago.cli.output import iso
+from perago.formatting import iso
 from perago.ports.orchestrator import SharedRuns
 
 if TYPE_CHECKING:

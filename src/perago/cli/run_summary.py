@@ -32,7 +32,7 @@ def exit_code(record: RunRecord) -> int:
 
 
 def as_json(record: RunRecord) -> dict[str, object]:
-    from perago.cli.output import iso
+    from perago.formatting import iso
 
     return {
         "run": record.id,

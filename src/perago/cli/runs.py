@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common_with, console, place_to_name
-from perago.cli.output import (
-    COMMIT_LENGTH,
-    RUN_LENGTH,
-    STARTING,
-    ago,
-    count,
-    duration,
-    iso,
-    meanwhile,
-    moment,
-)
+from perago.cli.output import STARTING, meanwhile
+from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

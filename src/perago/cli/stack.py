@@ -230,8 +230,9 @@ def _up_layout(document: dict[str, object]) -> RenderableType:
 
 
 def _status_layout(document: dict[str, object]) -> RenderableType:
-    from perago.cli.output import size, table
     from perago.cli.output import status as coloured
+    from perago.cli.output import table
+    from perago.formatting import size
 
     rows = [
         (

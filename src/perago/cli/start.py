@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import COMMIT_LENGTH, RUN_LENGTH, duration, is_terminal, tell
+from perago.cli.output import is_terminal, tell
+from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, duration
 from perago.model.attempt import AttemptStep
 from perago.worker.events import NobodyWatching
 

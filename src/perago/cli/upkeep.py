@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perago.cli.options import common_with
-from perago.cli.output import count, size
 from perago.errors import PeragoError, RuntimeConfigError
+from perago.formatting import count, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,9 +12,7 @@ from perago.adapters.conductor.client import ConductorClient
 from perago.adapters.conductor.responses import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.workflows import branch_of
-from perago.cli.declared import definitions_of
-from perago.cli.output import clock_difference, count
-from perago.doctor.machine import Finding
+from perago.doctor.finding import Finding, clock_difference
 from perago.errors import (
     OrchestratorAccessError,
     OrchestratorError,
@@ -22,6 +20,8 @@ from perago.errors import (
     OrchestratorUnavailableError,
     RuntimeConfigError,
 )
+from perago.formatting import count
+from perago.operations.declared import definitions_of
 from perago.operations.run_follow import UNATTENDED_SECONDS, unattended_tasks
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from perago.adapters.conductor.active_workflows import WorkflowSummary
     from perago.adapters.conductor.client import ConductorConfig
-    from perago.cli.declared import Declared
+    from perago.operations.declared import Declared
     from perago.settings import Settings
 
 

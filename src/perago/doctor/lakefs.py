@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perago.adapters.lakefs.reachability import Cause, Reached, Unreachable
-from perago.cli.output import clock_difference, count, duration, size
+from perago.doctor.finding import Finding, clock_difference
 from perago.doctor.lakefs_trial import Trial
-from perago.doctor.machine import Finding, problem_writing
+from perago.doctor.machine import problem_writing
 from perago.errors import BranchNotFoundError, RuntimeConfigError, StoreAccessError, StoreError
+from perago.formatting import count, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

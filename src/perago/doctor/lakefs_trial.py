@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.fence import NO_COMMIT
-from perago.doctor.machine import Finding
+from perago.doctor.finding import Finding
 from perago.errors import CommitNotFoundError, StoreAccessError, StoreError
 from perago.model.attempt import STAGING_PREFIX, new_execution_id
 from perago.model.commit import EXPECTED_HEAD_KEY

@@ -8,12 +8,13 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.cli.output import RUN_LENGTH, count, size
+from perago.doctor.finding import Finding
 from perago.errors import PeragoError, RuntimeConfigError
+from perago.formatting import RUN_LENGTH, count, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,16 +26,6 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)
 SCARCE_BYTES = 1_000_000_000
 TOO_FEW_BYTES = 50_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. ``verdict`` is ok, warn or fail; the latter two have a fix."""
-
-    name: str
-    verdict: str
-    detail: str
-    fix: str | None = None
 
 
 def diagnose(settings: Settings) -> Iterator[Finding]:
@@ -165,16 +156,15 @@ def _sqlite(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    from perago.cli.options import for_this_command
     from perago.wiring import open_embedded
 
-    store = for_this_command(open_embedded(settings))
-    repositories = store.repositories()
     branches = 0
-    for repository in repositories:
-        for branch in store.branches(repository):
-            next(iter(store.list_objects(repository, branch.head)), None)
-            branches += 1
+    with closing(open_embedded(settings)) as store:
+        repositories = store.repositories()
+        for repository in repositories:
+            for branch in store.branches(repository):
+                next(iter(store.list_objects(repository, branch.head)), None)
+                branches += 1
     detail = (
         f"{count(len(repositories), 'repository')}, {count(branches, 'branch')} lead to commits"
     )
@@ -182,12 +172,13 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _runs(settings: Settings) -> Iterator[Finding]:
-    from perago.cli.options import for_this_command
     from perago.model.run import RunStatus
     from perago.wiring import open_queue
     from perago.worker.local_runner import is_held
 
-    for record in for_this_command(open_queue(settings)).runs(limit=1000):
+    with closing(open_queue(settings)) as queue:
+        records = queue.runs(limit=1000)
+    for record in records:
         if record.status is RunStatus.RUNNING and not is_held(settings, record.id):
             name = record.id[:RUN_LENGTH]
             fix = f"`perago run --resume {name}`, or `perago cancel {name}`"

@@ -10,7 +10,8 @@ from perago.adapters.spark.configuration import COMMITTER, chosen_master, s3a_ur
 from perago.adapters.spark.connect import ConnectServer
 from perago.adapters.spark.driver import assert_reachable
 from perago.adapters.spark.error_text import short_message
-from perago.doctor.machine import Finding, has_a_store
+from perago.doctor.finding import Finding
+from perago.doctor.machine import has_a_store
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.toolchain.java import installed_spark_java
 from perago.toolchain.spark_jars import VERSION, cached_s3_jars, is_installed, spark_home

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.cli.output import count, duration, iso, size
+from perago.formatting import count, duration, iso, size
 
 
 @pytest.mark.parametrize(
