@@ -18,7 +18,7 @@ from shipped import BRANCH, Shipped
 from perago.operations.fence_install import install_fence
 from perago.stack.lakefs import ensure_lakefs
 from perago.stack.test_server import start_lakefs
-from perago.wiring import build_runtime, files_of
+from perago.wiring import build_runtime, local_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class Lake:
         store = shipped.store
         store.create_repository(repository, default_branch=BRANCH)
         with stopwatch() as taken:
-            uploads = files_of(tree, "/").uploads
+            uploads = local_engine().scan(tree, "/").uploads
             store.upload(repository, BRANCH, uploads)
             store.commit(repository, BRANCH, message="the files", metadata={})
         say(f"  put {len(uploads):,} objects there in {taken[0]:.0f} s")

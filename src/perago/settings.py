@@ -247,6 +247,28 @@ class Settings(BaseSettings):
             )
         return value
 
+    def ca_file(self, field: Literal["lakefs_ca_file", "conductor_ca_file"]) -> Path | None:
+        """The CA bundle that a setting names. Raises RuntimeConfigError if it holds none."""
+        import ssl
+
+        file: Path | None = getattr(self, field)
+        if file is None:
+            return None
+        try:
+            ssl.create_default_context(cafile=file)
+        except FileNotFoundError:
+            problem = "there is no such file"
+        except ssl.SSLError:
+            problem = "there is no certificate in it"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        else:
+            return file
+        raise RuntimeConfigError(
+            f"{variable_of(field)}={file}: {problem}",
+            fix="name the file with the authority's certificate, in PEM form",
+        )
+
     @property
     def object_cache(self) -> Path:
         return (self.cache or self.home / "cache").absolute()

@@ -1,22 +1,21 @@
-"""The one place where settings become adapters."""
+"""Settings become adapters: one ``open_…`` function for each thing that settings choose.
+
+Opening reaches no server. Only a chosen adapter is imported. Nothing here decides more than which
+adapter a setting names; RuntimeConfigError names a setting that is missing or wrong.
+"""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
-from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.local.engine import LocalEngine, LocalWorkspace, folds_case
-from perago.adapters.local_io.file_copy import share_blocks
+from perago.adapters.local.engine import LocalEngine
 from perago.declare.signature import SPARK
-from perago.errors import RepositoryNotFoundError, RuntimeConfigError
+from perago.errors import RuntimeConfigError
 from perago.flow.runtime import Runtime
-from perago.model.progress import Transfer
-from perago.model.workspace import key_prefix
 from perago.ports.environment import NoFailpoints, SilentJournal, SystemClock
 from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace
 
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from perago.adapters.conductor.definitions import ConductorDefinitions
     from perago.adapters.conductor.orchestrator import ConductorOrchestrator
     from perago.adapters.conductor.runs import ConductorRuns
-    from perago.adapters.lakefs.cache import Trimmed
+    from perago.adapters.lakefs.cache import ObjectCache
     from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.lakefs.store import LakeFSStore
     from perago.adapters.spark.engine import Spark, SparkEngine
     from perago.declare.pipeline import Pipeline
     from perago.declare.task import AnyTask
-    from perago.model.workspace import ChangeSet
     from perago.ports.engine import Engine
     from perago.ports.environment import Failpoints, Journal
     from perago.settings import Settings
@@ -42,14 +40,81 @@ if TYPE_CHECKING:
 
 
 SPARK_LOGS = "spark-*.log"
-"""Names what the Spark of a process says of itself, among the logs."""
+"""The log files of Spark drivers, in the log directory; ``*`` is the process id."""
 
 SPARK_SCRATCH = "spark-*"
-"""Names what is kept for a while for the Spark of a process, below the attempts."""
+"""The scratch directories of Spark drivers, beside the attempts; ``*`` is the process id."""
+
+
+# --- An attempt -----------------------------------------------------------------------------------
+
+
+def _ignore_line(line: str) -> None:
+    del line
+
+
+def build_runtime(
+    settings: Settings,
+    journal: Journal | None = None,
+    *,
+    drivers: int = 1,
+    on_line: OnLine = _ignore_line,
+) -> Runtime:
+    """Everything one attempt needs, in the process that runs it.
+
+    ``drivers`` is the number of processes that may each start a Spark driver on this machine;
+    ``on_line`` is called with a line of text for each thing that is downloaded for Spark.
+    """
+    return Runtime(
+        store=open_store(settings),
+        orchestrator=open_orchestrator(settings),
+        engines=Engines(settings, drivers=drivers, on_line=on_line),
+        clock=SystemClock(),
+        journal=journal or SilentJournal(),
+        workspace_root=settings.attempts,
+        store_name=settings.store,
+        fence=settings.publish_fence,
+        replace=settings.replace,
+        single_writer=settings.single_writer,
+        failpoints=open_failpoints(settings),
+    )
+
+
+def preload(settings: Settings) -> None:
+    """Import now what the first attempt would otherwise import while its lease runs.
+
+    Raises RuntimeConfigError if it isn't installed.
+    """
+    if settings.store == "lakefs":
+        from perago.adapters.lakefs.client import load_client
+        from perago.adapters.lakefs.s3_client import load_obstore
+
+        load_client()
+        load_obstore()
+
+
+def open_failpoints(settings: Settings) -> Failpoints:
+    """The faults to inject. Raises RuntimeConfigError for an unknown failpoint or action."""
+    if not settings.failpoints:
+        return NoFailpoints()
+    from perago.adapters.local.faults import parse_faults
+
+    try:
+        return parse_faults(settings.failpoints)
+    except RuntimeConfigError as error:
+        message = f"PERAGO_FAILPOINTS={settings.failpoints}: {error.message}"
+        raise RuntimeConfigError(message, fix=error.fix) from None
+
+
+def system_clock() -> SystemClock:
+    return SystemClock()
+
+
+# --- Stores ---------------------------------------------------------------------------------------
 
 
 def open_store(settings: Settings) -> EmbeddedStore | LakeFSStore:
-    """The store that workspaces live in, by the setting ``store``."""
+    """The store of the workspaces, by the setting ``store``."""
     return open_lakefs(settings) if settings.store == "lakefs" else open_embedded(settings)
 
 
@@ -58,69 +123,31 @@ def open_embedded(settings: Settings) -> EmbeddedStore:
 
 
 def open_lakefs(settings: Settings) -> LakeFSStore:
-    """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.lakefs.cache import ObjectCache
     from perago.adapters.lakefs.store import LakeFSStore
 
-    config = lakefs_config(settings)
-    limit = settings.cache_bytes
-    cache = ObjectCache(settings.object_cache, limit_bytes=limit) if limit else None
-    return LakeFSStore(config, cache=cache)
-
-
-def trim_object_cache(settings: Settings, *, dry_run: bool) -> Trimmed:
-    """Cut the machine's object cache to its limit; to nothing where none is wanted any more."""
-    from perago.adapters.lakefs.cache import ObjectCache
-
-    with closing(ObjectCache(settings.object_cache, limit_bytes=settings.cache_bytes)) as cache:
-        return cache.trim(dry_run=dry_run)
+    cache = open_object_cache(settings) if settings.cache_bytes else None
+    return LakeFSStore(lakefs_config(settings), cache=cache)
 
 
 def lakefs_config(settings: Settings) -> LakeFSConfig:
-    """Raises RuntimeConfigError, naming what isn't set."""
+    """Where the lakeFS server is, and the credentials for it."""
     from perago.adapters.lakefs.client import LakeFSConfig
 
     address, key, secret = settings.lakefs_login
-    if settings.lakefs_ca_file is not None:
-        _assert_certificates("PERAGO_LAKEFS_CA_FILE", settings.lakefs_ca_file)
     return LakeFSConfig(
         address,
         key,
         secret.get_secret_value(),
-        ca_file=settings.lakefs_ca_file,
+        ca_file=settings.ca_file("lakefs_ca_file"),
         storage_namespace=settings.lakefs_storage_namespace,
     )
 
 
-def _assert_certificates(variable: str, file: Path) -> None:
-    import ssl
+def open_object_cache(settings: Settings) -> ObjectCache:
+    """This machine's cache of lakeFS objects. A limit of 0 keeps none."""
+    from perago.adapters.lakefs.cache import ObjectCache
 
-    try:
-        ssl.create_default_context(cafile=file)
-    except FileNotFoundError:
-        problem = "there is no such file"
-    except ssl.SSLError:
-        problem = "there is no certificate in it"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    else:
-        return
-    raise RuntimeConfigError(
-        f"{variable}={file}: {problem}",
-        fix="name the file with the authority's certificate, in PEM form",
-    )
-
-
-def branch_to_start_from(store: EmbeddedStore | LakeFSStore, repository: str) -> str | None:
-    """The branch that a new one begins at, unless a person says otherwise; None: it begins empty.
-
-    None as well for a repository that isn't there yet.
-    """
-    if isinstance(store, EmbeddedStore):
-        return None
-    with suppress(RepositoryNotFoundError):
-        return store.default_branch(repository)
-    return None
+    return ObjectCache(settings.object_cache, limit_bytes=settings.cache_bytes)
 
 
 def fence_file() -> tuple[str, bytes]:
@@ -130,13 +157,18 @@ def fence_file() -> tuple[str, bytes]:
     return FENCE_KEY, FENCE_ACTION
 
 
-def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
-    """Each store has its own. On lakeFS this raises as :func:`lakefs_config` does."""
-    return EmbeddedQueue(settings.queue, clock=SystemClock(), only_run=only_run)
+# --- Orchestrators --------------------------------------------------------------------------------
+
+
+def open_orchestrator(settings: Settings) -> EmbeddedQueue | ConductorOrchestrator:
+    """What hands out attempts, by the setting ``orchestrator``."""
+    if settings.orchestrator == "embedded":
+        return open_queue(settings)
+    return open_conductor(settings)
 
 
 def open_runs(settings: Settings) -> EmbeddedQueue | ConductorRuns:
-    """Whoever is told what to run, by the setting ``orchestrator``."""
+    """What starts and lists runs, by the setting ``orchestrator``."""
     if settings.orchestrator == "embedded":
         return open_queue(settings)
     from perago.adapters.conductor.runs import ConductorRuns
@@ -144,18 +176,35 @@ def open_runs(settings: Settings) -> EmbeddedQueue | ConductorRuns:
     return ConductorRuns(conductor_config(settings))
 
 
+def open_queue(settings: Settings, *, only_run: str | None = None) -> EmbeddedQueue:
+    """The embedded queue of the store in use; it hands out attempts of ``only_run`` if given."""
+    return EmbeddedQueue(settings.queue, clock=SystemClock(), only_run=only_run)
+
+
 def open_conductor(settings: Settings) -> ConductorOrchestrator:
-    """Nothing is asked of the server yet. Raises RuntimeConfigError, naming what isn't set."""
     from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 
     return ConductorOrchestrator(conductor_config(settings))
 
 
 def open_definitions(settings: Settings) -> ConductorDefinitions:
-    """What Conductor has registered. Raises as :func:`conductor_config` does."""
+    """The task and workflow definitions that are registered in Conductor."""
     from perago.adapters.conductor.definitions import ConductorDefinitions
 
     return ConductorDefinitions(conductor_config(settings))
+
+
+def conductor_config(settings: Settings) -> ConductorConfig:
+    """Where the Conductor server is, and the credentials for it, if any."""
+    from perago.adapters.conductor.client import ConductorConfig
+
+    address, key, secret = settings.conductor_login
+    return ConductorConfig(
+        address,
+        key,
+        secret.get_secret_value() if secret else None,
+        ca_file=settings.ca_file("conductor_ca_file"),
+    )
 
 
 def task_definition(task: AnyTask) -> dict[str, object]:
@@ -172,55 +221,36 @@ def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
     return as_json(pipeline)
 
 
-def conductor_config(settings: Settings) -> ConductorConfig:
-    """Raises RuntimeConfigError, naming what isn't set."""
-    from perago.adapters.conductor.client import ConductorConfig
-
-    address, key, secret = settings.conductor_login
-    if settings.conductor_ca_file is not None:
-        _assert_certificates("PERAGO_CONDUCTOR_CA_FILE", settings.conductor_ca_file)
-    return ConductorConfig(
-        address,
-        key,
-        secret.get_secret_value() if secret else None,
-        ca_file=settings.conductor_ca_file,
-    )
-
-
-def _open_orchestrator(settings: Settings) -> EmbeddedQueue | ConductorOrchestrator:
-    if settings.orchestrator == "embedded":
-        return open_queue(settings)
-    return open_conductor(settings)
-
-
-def system_clock() -> SystemClock:
-    return SystemClock()
+# --- Engines --------------------------------------------------------------------------------------
 
 
 def local_engine() -> LocalEngine:
     return LocalEngine()
 
 
-def files_of(directory: Path, prefix: str) -> ChangeSet:
-    """A directory's files as if a task had put them into an empty workspace: same refusals."""
-    return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), Transfer(), ()).scan()
+class Engines(dict[str, "Engine"]):
+    """Every engine by name. Spark's is created when the first task needs it."""
+
+    def __init__(
+        self, settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line
+    ) -> None:
+        super().__init__(local=LocalEngine())
+        self._settings = settings
+        self._drivers = drivers
+        self._on_line = on_line
+        self._creating = threading.Lock()
+
+    def __missing__(self, name: str) -> Engine:
+        assert name == SPARK  # noqa: S101 - a declaration names no other
+        with self._creating:
+            if name not in self:
+                spark = open_spark(self._settings, drivers=self._drivers, on_line=self._on_line)
+                self[name] = open_spark_engine(self._settings, spark)
+        return self[name]
 
 
-def filesystem_traits(directory: Path) -> dict[str, bool]:
-    """What the filesystem of a directory does with names and copies, found out by trying."""
-    with tempfile.TemporaryFile(dir=directory) as one, tempfile.TemporaryFile(dir=directory) as two:
-        one.write(b"perago")
-        one.flush()
-        shares = share_blocks(one.fileno(), two.fileno())
-    return {"folds_case": folds_case(directory), "shares_blocks": shares}
-
-
-def _ignore_line(line: str) -> None:
-    del line
-
-
-def spark_of(settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line) -> Spark:
-    """This process's Spark, not started yet; as many ``drivers`` share the machine."""
+def open_spark(settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line) -> Spark:
+    """This process's Spark, not started yet. ``drivers`` of them share the machine."""
     from perago.adapters.spark.configuration import Machine, driver_configuration
     from perago.adapters.spark.connect import ConnectServer
     from perago.adapters.spark.driver import Driver
@@ -235,7 +265,7 @@ def spark_of(settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_
         chosen = {**users_own, **settings.spark_conf}
         return driver_configuration(
             settings.spark_master,
-            with_listener(chosen) if _tells_spark_lineage(settings) else chosen,
+            with_listener(chosen) if _spark_sends_lineage(settings) else chosen,
             machine=Machine.here(),
             drivers=drivers,
             scratch=scratch,
@@ -243,59 +273,13 @@ def spark_of(settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_
             on_lakefs=settings.store == "lakefs",
         )
 
-    environment = Prerequisites(on_lakefs=settings.store == "lakefs", on_line=on_line)
-    return Driver(
-        configure, environment, scratch, settings.logs / SPARK_LOGS.replace("*", str(os.getpid()))
-    )
+    prerequisites = Prerequisites(on_lakefs=settings.store == "lakefs", on_line=on_line)
+    log = settings.logs / SPARK_LOGS.replace("*", str(os.getpid()))
+    return Driver(configure, prerequisites, scratch, log)
 
 
-def spark_scratch(settings: Settings, process: int) -> Path:
-    """Where the Spark of that process keeps what it needs for a while."""
-    return settings.attempts / SPARK_SCRATCH.replace("*", str(process))
-
-
-def where_spark_runs(settings: Settings) -> str:
-    """For people: the place that computes, after "Spark computes …"."""
-    from perago.adapters.spark.configuration import chosen_master, is_local
-    from perago.adapters.spark.connect import ConnectServer
-
-    if settings.spark_remote is not None:
-        return f"by {ConnectServer(settings.spark_remote.get_secret_value()).address}"
-    master = chosen_master(settings.spark_master, settings.spark_conf)
-    return f"on this machine ({master})" if is_local(master) else f"on {master}"
-
-
-class Engines(dict[str, "Engine"]):
-    """Every engine by its name; Spark's is made when a task is the first to need it."""
-
-    def __init__(
-        self, settings: Settings, *, drivers: int = 1, on_line: OnLine = _ignore_line
-    ) -> None:
-        super().__init__(local=LocalEngine())
-        self._settings = settings
-        self._drivers = drivers
-        self._on_line = on_line
-        self._making = threading.Lock()
-
-    def __missing__(self, name: str) -> Engine:
-        assert name == SPARK  # noqa: S101 - a declaration names no other
-        with self._making:
-            if name not in self:
-                spark = spark_of(self._settings, drivers=self._drivers, on_line=self._on_line)
-                self[name] = spark_engine(self._settings, spark)
-        return self[name]
-
-
-def fetch_spark_prerequisites(settings: Settings, on_line: OnLine) -> None:
-    """Fetch what this machine lacks for tasks that need Spark.
-
-    Raises RuntimeConfigError if that can't be, and if Spark couldn't reach their workspaces.
-    """
-    spark_engine(settings, spark_of(settings, on_line=on_line)).fetch_prerequisites()
-
-
-def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
-    """Spark as the engine of tasks whose workspaces are in the store of these settings."""
+def open_spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
+    """The engine that runs tasks with ``spark`` on workspaces of the store in use."""
     from perago.adapters.spark.configuration import LakeFSLogin
     from perago.adapters.spark.engine import SparkEngine
     from perago.adapters.spark.lineage import SparkLineage
@@ -305,70 +289,37 @@ def spark_engine(settings: Settings, spark: Spark) -> SparkEngine:
         address, key, secret = settings.lakefs_login
         login = LakeFSLogin(address, key, secret.get_secret_value())
     lineage = None
-    if _tells_spark_lineage(settings):
+    if _spark_sends_lineage(settings):
         lineage = SparkLineage(job_namespace(os.environ), http_transport(os.environ))
     keep_success = settings.spark_success_files == "keep"
     return SparkEngine(spark, login, keep_success=keep_success, lineage=lineage)
 
 
-def _tells_spark_lineage(settings: Settings) -> bool:
-    """A Spark Connect server has its listeners from whoever runs it."""
-    wished = settings.spark_lineage == "on" and settings.spark_remote is None
-    return wished and is_asked_for(os.environ)
+def fetch_spark_prerequisites(settings: Settings, on_line: OnLine) -> None:
+    """Download what this machine lacks for Spark tasks.
 
-
-def build_runtime(
-    settings: Settings,
-    journal: Journal | None = None,
-    *,
-    drivers: int = 1,
-    on_line: OnLine = _ignore_line,
-) -> Runtime:
-    """Everything one attempt needs, in the process that will run it.
-
-    As many processes as ``drivers`` may each have a Spark of its own on this machine; ``on_line``
-    gets what has to be fetched for it.
+    Raises RuntimeConfigError if a download fails, or if Spark can't reach the workspaces.
     """
-    return Runtime(
-        store=open_store(settings),
-        orchestrator=_open_orchestrator(settings),
-        engines=Engines(settings, drivers=drivers, on_line=on_line),
-        clock=SystemClock(),
-        journal=journal or SilentJournal(),
-        workspace_root=settings.attempts,
-        store_name=settings.store,
-        fence=settings.publish_fence,
-        replace=settings.replace,
-        single_writer=settings.single_writer,
-        failpoints=_failpoints(settings.failpoints),
-    )
+    open_spark_engine(settings, open_spark(settings, on_line=on_line)).fetch_prerequisites()
 
 
-def warm_up(settings: Settings) -> None:
-    """Load now what the first attempt would otherwise load on its lease.
-
-    Raises RuntimeConfigError if it isn't installed.
-    """
-    if settings.store == "lakefs":
-        from perago.adapters.lakefs.client import load_client
-        from perago.adapters.lakefs.s3_client import load_obstore
-
-        load_client()
-        load_obstore()
+def spark_scratch(settings: Settings, process: int) -> Path:
+    """The scratch directory of the Spark driver of that process."""
+    return settings.attempts / SPARK_SCRATCH.replace("*", str(process))
 
 
-def check_failpoints(settings: Settings) -> None:
-    """Raises RuntimeConfigError for failpoints that no attempt could be run with."""
-    _failpoints(settings.failpoints)
+def where_spark_runs(settings: Settings) -> str:
+    """Where Spark computes, as the end of a sentence: ``on this machine (local[*])``."""
+    from perago.adapters.spark.configuration import chosen_master, is_local
+    from perago.adapters.spark.connect import ConnectServer
+
+    if settings.spark_remote is not None:
+        return f"by {ConnectServer(settings.spark_remote.get_secret_value()).address}"
+    master = chosen_master(settings.spark_master, settings.spark_conf)
+    return f"on this machine ({master})" if is_local(master) else f"on {master}"
 
 
-def _failpoints(spec: str) -> Failpoints:
-    if not spec:
-        return NoFailpoints()
-    from perago.adapters.local.faults import parse_faults
-
-    try:
-        return parse_faults(spec)
-    except RuntimeConfigError as error:
-        message = f"PERAGO_FAILPOINTS={spec}: {error.message}"
-        raise RuntimeConfigError(message, fix=error.fix) from None
+def _spark_sends_lineage(settings: Settings) -> bool:
+    """Whether our driver gets OpenLineage's listener. A Spark Connect server has its own."""
+    wanted = settings.spark_lineage == "on" and settings.spark_remote is None
+    return wanted and is_asked_for(os.environ)

@@ -62,8 +62,8 @@ def import_command(
     from perago.cli.options import for_this_command
     from perago.operations.branch_ownership import own_branches
     from perago.operations.import_export import import_directory
-    from perago.operations.manual_commit import assert_no_active_run
-    from perago.wiring import branch_to_start_from, open_runs, open_store
+    from perago.operations.manual_commit import assert_no_active_run, new_branch_source
+    from perago.wiring import open_runs, open_store
 
     name = repository or repository_name(directory.resolve().name)
     runs = for_this_command(open_runs(settings))
@@ -80,7 +80,7 @@ def import_command(
             message=message,
             progress=progress,
             before_publishing=lambda: assert_no_active_run(runs, name, branch),
-            start_at=branch_to_start_from(store, name) if created == "branch" else None,
+            start_at=new_branch_source(store, name) if created == "branch" else None,
             own=own_branches(settings),
         )
     document: dict[str, object] = {

@@ -216,9 +216,9 @@ def place_to_name() -> tuple[str, ...]:
 def _settings(home: Path | None, on: str | None, least: str | None) -> Settings:
     settings = settings_at(home, on, least)
     if settings.failpoints:
-        from perago.wiring import check_failpoints
+        from perago.wiring import open_failpoints
 
-        check_failpoints(settings)
+        open_failpoints(settings)
     return settings
 
 

@@ -206,8 +206,9 @@ def _start(
     from perago.cli.local_view import transferring
     from perago.cli.options import for_this_command
     from perago.operations.branch_ownership import own_branches
+    from perago.operations.manual_commit import new_branch_source
     from perago.operations.run_start import StartingPoint, start_run
-    from perago.wiring import branch_to_start_from, open_store
+    from perago.wiring import open_store
 
     own = own_branches(settings)
     store = for_this_command(open_store(settings))
@@ -215,7 +216,7 @@ def _start(
     if start_at is not None:
         start_at = _start_of_new_branch(store, name, branch, start_at)
     elif any(step.uses_workspace for step in plan.steps):
-        start_at = branch_to_start_from(store, name)
+        start_at = new_branch_source(store, name)
     point = StartingPoint(name, branch, directory, from_head, start_at)
     with transferring("import") if directory else nullcontext() as progress:
         return start_run(runs, store, plan, point, progress, own=own)

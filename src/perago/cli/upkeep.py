@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -112,12 +112,13 @@ def _on_lakefs(
 ) -> dict[str, object]:
     from perago.cli.options import for_this_command
     from perago.operations.leftover_gc import SHARED_ORPHAN_SECONDS
-    from perago.wiring import open_lakefs, trim_object_cache
+    from perago.wiring import open_lakefs, open_object_cache
 
     store = for_this_command(open_lakefs(settings))
     seconds = SHARED_ORPHAN_SECONDS if orphans_after is None else orphans_after
     found = _leftovers(store, settings, seconds, dry_run=dry_run)
-    trimmed = trim_object_cache(settings, dry_run=dry_run)
+    with closing(open_object_cache(settings)) as cache:
+        trimmed = cache.trim(dry_run=dry_run)
     return found | {"dry_run": dry_run, "cache": asdict(trimmed)}
 
 

@@ -109,22 +109,25 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _filesystem(settings: Settings) -> Iterator[Finding]:
-    from perago.wiring import filesystem_traits
-
     for name, place in (("home", settings.home), ("attempts", settings.attempts)):
         if _locks_work(place):
             yield Finding(f"locks in {name}", "ok", "files can be locked")
         else:
             fix = "use a local disk: locks tell work in progress from what a crash left"
             yield Finding(f"locks in {name}", "fail", "a locked file can be locked again", fix)
-    traits = filesystem_traits(settings.attempts)
-    if traits["folds_case"]:
+    from perago.adapters.local.engine import folds_case
+
+    if folds_case(settings.attempts):
         detail = "names that differ only in case are one file"
         fix = "objects with such names are refused here; a case-sensitive disk takes them"
         yield Finding("names", "warn", detail, fix)
     else:
         yield Finding("names", "ok", "case-sensitive")
-    copies = "large files share their blocks" if traits["shares_blocks"] else "files are copied"
+    copies = (
+        "large files share their blocks"
+        if _shares_blocks(settings.attempts)
+        else "files are copied"
+    )
     yield Finding("copies", "ok", copies)
 
 
@@ -139,6 +142,16 @@ def _locks_work(directory: Path) -> bool:
         finally:
             os.close(other)
     return False
+
+
+def _shares_blocks(directory: Path) -> bool:
+    """Whether a copy of a file shares the original's blocks on this filesystem."""
+    from perago.adapters.local_io.file_copy import share_blocks
+
+    with tempfile.TemporaryFile(dir=directory) as one, tempfile.TemporaryFile(dir=directory) as two:
+        one.write(b"perago")
+        one.flush()
+        return share_blocks(one.fileno(), two.fileno())
 
 
 def _sqlite(settings: Settings) -> Iterator[Finding]:

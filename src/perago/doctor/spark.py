@@ -15,7 +15,7 @@ from perago.doctor.machine import has_a_store
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.toolchain.java import installed_spark_java
 from perago.toolchain.spark_jars import VERSION, cached_s3_jars, is_installed, spark_home
-from perago.wiring import spark_engine, spark_of
+from perago.wiring import open_spark, open_spark_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,8 +51,8 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
     if not has_a_store(settings):  # which is told already
         return
     try:
-        spark = spark_of(settings)
-        engine = spark_engine(settings, spark)
+        spark = open_spark(settings)
+        engine = open_spark_engine(settings, spark)
         if isinstance(spark, ConnectServer):
             engine.assert_files_reachable()
             yield from _connect(spark, settings, repository)

@@ -28,7 +28,6 @@ from perago.errors import (
     StoreRefusedError,
 )
 from perago.operations.manual_commit import create_branch
-from perago.wiring import lakefs_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +60,8 @@ def own_branches(settings: Settings) -> OwnBranches | None:
     if settings.store == "embedded" or settings.orchestrator == "conductor":
         return None
     directory = settings.home.absolute() / "lakefs-branches"
-    return OwnBranches(directory, lakefs_config(settings).endpoint)
+    address, _, _ = settings.lakefs_login
+    return OwnBranches(directory, address)
 
 
 class OwnBranches:

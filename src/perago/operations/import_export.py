@@ -9,7 +9,7 @@ from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.workspace import ChangeSet, WorkspaceRef, key_prefix, problem_with
 from perago.operations.manual_commit import HandMade, head_or_new
-from perago.wiring import files_of, local_engine
+from perago.wiring import local_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def _scan(directory: Path, prefix: str) -> ChangeSet:
             f"{str(directory)!r} is not a directory", fix="name the directory to import"
         )
     try:
-        return files_of(directory, prefix)
+        return local_engine().scan(directory, prefix)
     except UnsupportedFileError as error:
         raise UnsupportedFileError(
             f"{directory}: {error.message}",

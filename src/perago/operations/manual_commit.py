@@ -65,6 +65,13 @@ def _root_of(store: Store, repository: str) -> str:
     return root.id
 
 
+def new_branch_source(store: Store, repository: str) -> str | None:
+    """The branch that a new branch starts from; None: empty, or the repository is new."""
+    with suppress(RepositoryNotFoundError):
+        return store.new_branch_source(repository)
+    return None
+
+
 def assert_no_active_run(queue: Runs, repository: str, branch: str) -> None:
     """Raises BranchBusyError: what else is written meanwhile would look abandoned to that run."""
     active = queue.active_on(repository, branch)

@@ -44,6 +44,13 @@ class Store(Protocol):
 
     def repositories(self) -> list[str]: ...
 
+    def new_branch_source(self, repository: str) -> str | None:
+        """The branch that a new branch starts from by default; None if it starts empty.
+
+        Raises RepositoryNotFoundError.
+        """
+        ...
+
     def get_commit(self, repository: str, ref: str) -> Commit:
         """Raises RepositoryNotFoundError, or CommitNotFoundError if it is neither id nor branch."""
         ...

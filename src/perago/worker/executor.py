@@ -27,7 +27,7 @@ from perago.flow.lifecycle import run_attempt
 from perago.flow.report import failed, hand_in
 from perago.model.attempt import AttemptStep
 from perago.model.outcome import AttemptOutcome
-from perago.wiring import build_runtime, warm_up
+from perago.wiring import build_runtime, preload
 from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
 from perago.worker.body_isolation import Output, contained
 from perago.worker.executor_handle import Whereabouts
@@ -335,7 +335,7 @@ def main() -> None:
         if employment.settings.spark_remote is not None:
             _leave_no_jobs(runtime)
         if any(task.uses_workspace for task in tasks):
-            warm_up(employment.settings)
+            preload(employment.settings)
         if any(task.uses_spark for task in tasks):
             runtime.engines[SPARK].warm_up()
     except PeragoError as error:

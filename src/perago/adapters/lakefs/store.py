@@ -106,6 +106,9 @@ class LakeFSStore:
         )
         return str(found.default_branch)
 
+    def new_branch_source(self, repository: str) -> str:
+        return self.default_branch(repository)
+
     def get_commit(self, repository: str, ref: str) -> Commit:
         return self._commits.get(repository, ref)
 

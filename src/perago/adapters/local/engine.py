@@ -100,6 +100,13 @@ class LocalEngine:
 
     def stop(self) -> None: ...
 
+    def scan(self, directory: Path, prefix: str) -> ChangeSet:
+        """A directory's files, as if a task had written them into an empty workspace.
+
+        Raises as :meth:`LocalWorkspace.scan` does.
+        """
+        return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), Transfer(), ()).scan()
+
     def open(
         self,
         store: Store,

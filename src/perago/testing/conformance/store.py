@@ -141,6 +141,10 @@ class StoreConformance:
         assert [branch.name for branch in store.branches(repository)] == ["trunk"]
         assert store.head(repository, "trunk") == root
 
+    def test_a_new_branch_starts_empty_or_from_a_branch_that_exists(self, bench: Bench) -> None:
+        source = bench.store.new_branch_source(bench.repository)
+        assert source in (None, *(branch.name for branch in bench.store.branches(bench.repository)))
+
     def test_a_repository_is_created_once(self, bench: Bench) -> None:
         with pytest.raises(RepositoryExistsError, match=bench.repository):
             bench.store.create_repository(bench.repository)
@@ -151,6 +155,7 @@ class StoreConformance:
             lambda: store.get_commit(unknown, "main"),
             lambda: store.head(unknown, "main"),
             lambda: list(store.branches(unknown)),
+            lambda: store.new_branch_source(unknown),
             lambda: list(store.list_objects(unknown, "main")),
             lambda: store.create_branch(unknown, "b", "main"),
         ):

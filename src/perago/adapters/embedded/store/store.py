@@ -128,6 +128,10 @@ class EmbeddedStore:
             name for (name,) in self._database.query("SELECT name FROM repositories ORDER BY 1")
         ]
 
+    def new_branch_source(self, repository: str) -> None:
+        """A new branch starts empty. Raises RepositoryNotFoundError."""
+        self._refs.check_repository(repository)
+
     def get_commit(self, repository: str, ref: str) -> Commit:
         return self._refs.resolve(repository, ref).commit
 
