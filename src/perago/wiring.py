@@ -17,7 +17,7 @@ from perago.declare.signature import SPARK
 from perago.errors import RuntimeConfigError
 from perago.flow.runtime import Runtime
 from perago.ports.environment import NoFailpoints, SilentJournal, SystemClock
-from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace
+from perago.toolchain.lineage_config import http_transport, is_configured, job_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -322,4 +322,4 @@ def where_spark_runs(settings: Settings) -> str:
 def _spark_sends_lineage(settings: Settings) -> bool:
     """Whether our driver gets OpenLineage's listener. A Spark Connect server has its own."""
     wanted = settings.spark_lineage == "on" and settings.spark_remote is None
-    return wanted and is_asked_for(os.environ)
+    return wanted and is_configured(os.environ)

@@ -29,9 +29,9 @@ def test_an_idle_one_ends_at_once(place, capsys):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
 def test_what_runs_is_finished_and_nothing_more_is_taken(number, place):
     worker, gate, run_id = place.held_at_a_gate(worker_tasks.growing_patiently, jobs=2)
-    until(lambda: place.is_asked_for(worker_tasks.count), "it to ask for something else")
+    until(lambda: place.is_configured(worker_tasks.count), "it to ask for something else")
     worker.send(number)
-    until(lambda: not place.is_asked_for(worker_tasks.count), "it to stop asking for work")
+    until(lambda: not place.is_configured(worker_tasks.count), "it to stop asking for work")
     late = place.start(worker_tasks.counting)
     gate.touch()
     assert worker.end() == 0

@@ -154,7 +154,7 @@ class Place:
 
         return until(found, lambda: self.story(self.run(run_id)), seconds=seconds)
 
-    def is_asked_for(self, task):
+    def is_configured(self, task):
         """Whether somebody has asked for the task lately: idle workers do so every second."""
         polls = self.conductor.orchestrator.last_polls([task.name])
         return task.name in polls and time.time() - polls[task.name][1] < _ASKING_SECONDS

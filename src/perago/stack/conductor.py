@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from perago.stack import maven
 from perago.stack.server import LOOPBACK, Server, ServerKind
 from perago.toolchain.cache import Tool, cache_problem, ensure, run
-from perago.toolchain.java import OPTION_VARIABLES, environment, find_java, installed_java
+from perago.toolchain.java import OPTION_VARIABLES, find_java, installed_java, java_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def _unpack(java: Java, room: Path, on_line: OnLine) -> None:
         ],
         doing=f"unpacking Conductor {VERSION}",
         fix=_NO_START,
-        environment=environment(),
+        environment=java_environment(),
         directory=room,
     )
     shutil.rmtree(download)
@@ -117,7 +117,7 @@ def _start_once(java: Java, jar: Path, room: Path, on_line: OnLine) -> None:
         [*_command(java, jar, options), "--server.port=0", f"--server.address={LOOPBACK}"],
         doing=f"starting Conductor {VERSION} for the first time",
         fix=_NO_START,
-        environment=environment(),
+        environment=java_environment(),
         directory=place,
     )
     shutil.rmtree(place)

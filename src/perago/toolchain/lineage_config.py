@@ -1,7 +1,7 @@
-"""How OpenLineage is set up on this machine: by its own variables and files.
+"""How OpenLineage is configured on this machine, by its own environment variables and files.
 
-Its clients for Python and for Java read them themselves. Here it is only found out whether there is
-anything to read, without importing one.
+OpenLineage's clients for Python and Java read them themselves. This module only finds out whether
+there is anything to read, without importing a client.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 DEFAULT_NAMESPACE = "perago"
 _FILE = "openlineage.yml"
 _TRANSPORT = "OPENLINEAGE__TRANSPORT"
-_REQUEST_MILLISECONDS = "1000"  # an attempt waits for Spark's listener, as for nothing else of it
+_REQUEST_MILLISECONDS = "1000"  # an attempt waits until Spark's listener has sent its events
 
 
-def is_asked_for(environment: Mapping[str, str]) -> bool:
+def is_configured(environment: Mapping[str, str]) -> bool:
     """Whether lineage is to be sent anywhere, by OpenLineage's own rules.
 
-    But that nothing is printed where nothing is set up.
+    One exception: OpenLineage prints events to the console if nothing is configured; we don't.
     """
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
-    return bool(environment.get("OPENLINEAGE_URL", "").strip()) or _is_spelled_out(environment)
+    return bool(environment.get("OPENLINEAGE_URL", "").strip()) or _has_transport(environment)
 
 
-def _is_spelled_out(environment: Mapping[str, str]) -> bool:
-    """Whether there is more than an address: that goes before it."""
+def _has_transport(environment: Mapping[str, str]) -> bool:
+    """Whether a full transport is configured, which takes precedence over OPENLINEAGE_URL."""
     if any(name.startswith(_TRANSPORT) for name in environment):
         return True
     named = environment.get("OPENLINEAGE_CONFIG", "").strip()
@@ -40,17 +39,17 @@ def _is_spelled_out(environment: Mapping[str, str]) -> bool:
 
 
 def job_namespace(environment: Mapping[str, str]) -> str:
-    """What all our jobs are in."""
+    """Return the namespace of all our jobs."""
     return environment.get("OPENLINEAGE_NAMESPACE", "").strip() or DEFAULT_NAMESPACE
 
 
 def http_transport(environment: Mapping[str, str]) -> dict[str, str]:
-    """The address and key of the plain variables, which the client for Java doesn't know.
+    """Return the transport that OPENLINEAGE_URL stands for, which the Java client doesn't know.
 
-    Empty where more is said, which both read. It may hold a secret.
+    Empty if a full transport is configured, which both clients read. It may hold a secret.
     """
     url = environment.get("OPENLINEAGE_URL", "").strip()
-    if not url or _is_spelled_out(environment):
+    if not url or _has_transport(environment):
         return {}
     transport = {"type": "http", "url": url, "timeoutInMillis": _REQUEST_MILLISECONDS}
     if endpoint := environment.get("OPENLINEAGE_ENDPOINT", "").strip():

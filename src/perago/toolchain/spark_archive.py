@@ -1,7 +1,7 @@
-"""Spark's classes as a Java has them in memory, ready to be mapped: a driver starts sooner.
+"""An archive of Spark's loaded classes, which Java maps into memory: a driver starts sooner.
 
-An archive fits one Java, one PySpark and one class path. With any other Java passes it over
-without a word, so it can save time and nothing else.
+An archive fits one Java, one PySpark and one class path. Java silently ignores an archive that
+doesn't fit, so an archive can save time and do nothing else.
 """
 
 from __future__ import annotations
@@ -24,62 +24,61 @@ if TYPE_CHECKING:
     from perago.toolchain.cache import OnLine
     from perago.toolchain.java import SparkJava
 
-
 _ARCHIVE = "classes.jsa"
 _NAME = "spark-archive"
 _FIRST_RUN = "spark_first_run.py"
 
 
 def archive_options(archive: Path) -> str:
-    """What to add to the driver's Java options."""
+    """Return what to add to the driver's Java options."""
     return f"-Xshare:auto -Xlog:cds*=off -XX:SharedArchiveFile={archive}"
 
 
 def driver_archive(java: SparkJava, jars: Sequence[Path]) -> Path | None:
-    """The archive for a driver with ``jars`` as its extra class path, if one was built."""
+    """Return the archive for a driver with ``jars`` as its extra class path, if one was built."""
     tool = _archive_of(java, jars)
     return tool.directory / _ARCHIVE if cache_problem(tool) is None else None
 
 
 def build_driver_archive(java: SparkJava, jars: Sequence[Path], on_line: OnLine) -> Path:
-    """The archive, built now if there is none: Spark is started once, for a minute or so.
+    """Return the archive; if there is none, build it, which starts Spark once for about a minute.
 
-    Raises RuntimeConfigError if it doesn't start.
+    Raises RuntimeConfigError if Spark doesn't start.
     """
     tool = _archive_of(java, jars)
-    built = ensure(tool, lambda room: _start_once(java, jars, room, on_line), on_line)
-    _remove_former(tool)
+    built = ensure(tool, lambda target: _first_run(java, jars, target, on_line), on_line)
+    _remove_outdated(tool)
     return built / _ARCHIVE
 
 
 def _archive_of(java: SparkJava, jars: Sequence[Path]) -> Tool:
     home = spark_home()
-    where = _digest([str(home), java.java.build])
+    installation = _digest([str(home), java.java.build])
     jars = [*jars, *sorted((home / "jars").glob("*.jar"))]
     stats = [(str(jar), jar.stat()) for jar in jars]
-    # Java compares times and sizes, so another installation of the same PySpark is another one.
-    what = _digest(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
-    # Weighed only: reading it as a whole would cost a part of what it saves.
-    return Tool(_NAME, f"{VERSION}-{where}-{what}", (), size_checked=_ARCHIVE)
+    # Java compares times and sizes: it takes a new installation of the same PySpark for another.
+    class_path = _digest(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+    # Only its size is checked: reading it as a whole would cost a part of what it saves.
+    return Tool(_NAME, f"{VERSION}-{installation}-{class_path}", (), size_checked=_ARCHIVE)
 
 
 def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
-def _remove_former(tool: Tool) -> None:
-    """Archives are large, and those of an earlier installation in the same place fit nothing."""
-    same_place = tool.version.rsplit("-", 1)[0]
-    for former in tool.directory.parent.glob(f"{_NAME}-{same_place}-*"):
-        if former.is_dir() and former != tool.directory:
-            shutil.rmtree(former, ignore_errors=True)
+def _remove_outdated(tool: Tool) -> None:
+    """Remove archives of the same installation for other jars: they are large and fit nothing."""
+    installation = tool.version.rsplit("-", 1)[0]
+    for found in tool.directory.parent.glob(f"{_NAME}-{installation}-*"):
+        if found.is_dir() and found != tool.directory:
+            shutil.rmtree(found, ignore_errors=True)
 
 
-def _start_once(java: SparkJava, jars: Sequence[Path], room: Path, on_line: OnLine) -> None:
-    """Have Spark do a little of everything, and Java write down what it has loaded by the end."""
+def _first_run(java: SparkJava, jars: Sequence[Path], target: Path, on_line: OnLine) -> None:
+    """Have Spark do a little of everything; at the end Java archives the classes it has loaded."""
     on_line(f"starting Spark {VERSION} for the first time: a minute or so, once for this PySpark")
-    place = room / "first"
-    place.mkdir()
+    scratch = target / "first"
+    scratch.mkdir()
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -88,15 +87,15 @@ def _start_once(java: SparkJava, jars: Sequence[Path], room: Path, on_line: OnLi
     with as_file(files("perago.toolchain") / _FIRST_RUN) as script:
         run(
             [
-                # Our modules beside the script must not stand in the way of others' names.
-                *(sys.executable, "-P", script, place, room / _ARCHIVE),
+                # -P: the modules beside the script must not hide packages of the same name.
+                *(sys.executable, "-P", script, scratch, target / _ARCHIVE),
                 os.pathsep.join(map(str, jars)),
             ],
             doing=f"starting Spark {VERSION} for the first time",
             fix="set JAVA_HOME to another Java",
             environment={**inherited, "JAVA_HOME": str(java.home)},
-            directory=place,
+            directory=scratch,
         )
-    shutil.rmtree(place)
-    # A Java that can't make one starts as well without: an empty one is passed over.
-    (room / _ARCHIVE).touch()
+    shutil.rmtree(scratch)
+    # A Java that can't write an archive starts without one: it ignores an empty file.
+    (target / _ARCHIVE).touch()

@@ -1,6 +1,7 @@
-"""The jars by which Spark speaks S3: fetched once by the Ivy in the PySpark wheel, and checked.
+"""Spark's home, which is in the PySpark wheel, and the jars by which Spark reads and writes S3.
 
-Spark could resolve them itself, by ``spark.jars.packages``, but takes seconds for it at each start.
+The jars are fetched once, by the Ivy in the wheel, and checked. Spark could resolve them itself, by
+``spark.jars.packages``, but that takes seconds at each start.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perago.errors import RuntimeConfigError
-from perago.toolchain import java as javas
 from perago.toolchain.cache import Tool, cache_problem, ensure, run, sha256_of
+from perago.toolchain.java import java_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from perago.toolchain.cache import OnLine
     from perago.toolchain.java import Java
 
-
-# --- The Spark in the PySpark wheel: where it is, and which one ---
 VERSION = "4.1.2"
-"""What jars of ours are chosen for."""
+"""The Spark that spark_jars.txt fits."""
+_FETCHED_LINE = "[SUCCESSFUL ]"
+_JARS_PER_LINE = 5
 
 
 def spark_home() -> Path:
-    """PySpark's own directory, which is a whole Spark; nothing of it is imported.
+    """Return PySpark's directory, which holds a whole Spark; PySpark isn't imported.
 
-    Raises RuntimeConfigError if PySpark isn't installed, is only the client for Spark Connect, or
-    is another version.
+    Raises RuntimeConfigError if PySpark isn't installed, is another version, or is only the client
+    for Spark Connect.
     """
     fix = f"pip install 'perago-runtime[spark]', which brings pyspark {VERSION}"
     spec = find_spec("pyspark")
@@ -53,7 +54,7 @@ def spark_home() -> Path:
 
 
 def is_installed() -> bool:
-    """Whether :func:`spark_home` has an answer."""
+    """Whether there is a PySpark that :func:`spark_home` accepts."""
     try:
         spark_home()
     except RuntimeConfigError:
@@ -61,13 +62,9 @@ def is_installed() -> bool:
     return True
 
 
-_FETCHED_LINE = "[SUCCESSFUL ]"
-_LINES_APART = 5
-
-
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One by its coordinates, and what it has to be."""
+    """A jar's Maven coordinates and its expected hash."""
 
     group: str
     name: str
@@ -89,52 +86,53 @@ def ensure_s3_jars(
     ivy_settings: str | None = None,
     repositories: Sequence[str] = (),
 ) -> tuple[Path, ...]:
-    """The jars: from the cache, else fetched now.
+    """Return the jars for S3; fetch them if they aren't in the cache.
 
-    ``ivy_settings`` is a file or address with all that Ivy has to know, ``repositories`` are asked
-    before Maven Central: what Spark has as ``spark.jars.ivySettings`` and
-    ``spark.jars.repositories``. Raises RuntimeConfigError if one can't be fetched, or isn't the
-    published one.
+    ``ivy_settings`` and ``repositories`` are Spark's ``spark.jars.ivySettings``, a file or URL with
+    Ivy's whole configuration, and ``spark.jars.repositories``, which are tried before Maven
+    Central. Raises RuntimeConfigError if a jar can't be fetched or has another hash.
     """
-    ensure(_tool(), lambda room: _fetch(java, room, on_line, ivy_settings, repositories), on_line)
-    return _places()
+    ensure(
+        _tool(), lambda target: _fetch(java, target, on_line, ivy_settings, repositories), on_line
+    )
+    return _paths()
 
 
 def cached_s3_jars() -> tuple[Path, ...] | None:
-    """What :func:`ensure_s3_jars` needs not fetch."""
-    return _places() if cache_problem(_tool()) is None else None
+    """Return the jars for S3 if they are in the cache; else None."""
+    return _paths() if cache_problem(_tool()) is None else None
 
 
 @cache
-def _wanted() -> tuple[Jar, ...]:
+def _pinned() -> tuple[Jar, ...]:
     lines = (files("perago.toolchain") / "spark_jars.txt").read_text(encoding="utf-8").splitlines()
     fields = (line.replace(":", " ").split() for line in lines if not line.startswith("#"))
     return tuple(Jar(group, name, version, sha256) for group, name, version, sha256 in fields)
 
 
 def _tool() -> Tool:
-    names = tuple(jar.file_name for jar in _wanted())
-    listed = hashlib.sha256("".join(jar.sha256 for jar in _wanted()).encode()).hexdigest()[:12]
+    names = tuple(jar.file_name for jar in _pinned())
+    listed = hashlib.sha256("".join(jar.sha256 for jar in _pinned()).encode()).hexdigest()[:12]
     return Tool("spark-s3-jars", f"{VERSION}-{listed}", names)
 
 
-def _places() -> tuple[Path, ...]:
+def _paths() -> tuple[Path, ...]:
     tool = _tool()
     return tuple(tool.directory / name for name in tool.programs)
 
 
 def _fetch(
-    java: Java, room: Path, on_line: OnLine, ivy_settings: str | None, repositories: Sequence[str]
+    java: Java, target: Path, on_line: OnLine, ivy_settings: str | None, repositories: Sequence[str]
 ) -> None:
-    jars = _wanted()
+    jars = _pinned()
     fix = (
         "let this machine reach Maven Central (HTTPS_PROXY is obeyed), or name a mirror by "
         "spark.jars.repositories or spark.jars.ivySettings; or copy "
         f"{_tool().directory} from a machine that has it"
     )
-    words = f"fetching Spark's {len(jars)} jars for S3"
-    on_line(f"{words}: 13 MB, once for this machine")
-    work = room / "ivy"
+    doing = f"fetching Spark's {len(jars)} jars for S3"
+    on_line(f"{doing}: 13 MB, once for this machine")
+    work = target / "ivy"
     work.mkdir()
     if ivy_settings is None:
         ivy_settings = str(work / "settings.xml")
@@ -146,8 +144,8 @@ def _fetch(
         nonlocal fetched
         if _FETCHED_LINE in line:
             fetched += 1
-            if fetched % _LINES_APART == 0:
-                on_line(f"{words}: {fetched} are here")
+            if fetched % _JARS_PER_LINE == 0:
+                on_line(f"{doing}: {fetched} fetched")
 
     (ivy,) = (spark_home() / "jars").glob("ivy-*.jar")
     run(
@@ -156,22 +154,22 @@ def _fetch(
             *_proxy_options(),
             *("-jar", ivy),
             *("-settings", ivy_settings, "-cache", work / "cache", "-ivy", work / "ivy.xml"),
-            *("-retrieve", f"{room}/[artifact]-[revision].[ext]"),
+            *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
         ],
         doing=f"fetching {jars[0]} and {len(jars) - 1} other jars for Spark",
         fix=fix,
-        environment=javas.environment(),
+        environment=java_environment(),
         directory=work,
         on_output=count,
     )
     for jar in jars:
-        _assert_published(jar, room / jar.file_name, fix)
+        _assert_published(jar, target / jar.file_name, fix)
     shutil.rmtree(work)
 
 
 def _assert_published(jar: Jar, path: Path, fix: str) -> None:
     if not path.exists():
-        raise RuntimeConfigError(f"{jar} wasn't brought", fix=fix)
+        raise RuntimeConfigError(f"{jar} wasn't found in any repository", fix=fix)
     if (found := sha256_of(path)) != jar.sha256:
         raise RuntimeConfigError(
             f"{jar} isn't the published one: its sha256 is {found}, not {jar.sha256}",
@@ -181,9 +179,9 @@ def _assert_published(jar: Jar, path: Path, fix: str) -> None:
 
 
 def _settings(repositories: Sequence[str]) -> str:
-    """The user's own Maven repository first, as Spark has it. No jar needs its POM looked at.
+    """Return Ivy's settings: the user's own Maven repository first, as Spark does. No POM is read.
 
-    The last one has no address: Ivy knows where Maven Central is.
+    The last resolver has no address: that is Maven Central.
     """
     own = Path("~/.m2/repository/").expanduser().as_uri() + "/"
     roots = [f' root="{escape(root)}"' for root in (own, *repositories)]
@@ -198,7 +196,7 @@ def _settings(repositories: Sequence[str]) -> str:
 
 
 def _module(jars: Sequence[Jar]) -> str:
-    """Each jar by itself: what else its POM names is listed too, or is in PySpark already."""
+    """Return Ivy's module file. Dependencies of the jars are listed too, or are in PySpark."""
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false"/>'
         for jar in jars
@@ -211,7 +209,7 @@ def _module(jars: Sequence[Jar]) -> str:
 
 
 def _proxy_options() -> list[str]:
-    """Java doesn't know the variables that other programs find their proxy by."""
+    """Java doesn't read the environment variables that set the proxy of other programs."""
     options = []
     for scheme in ("http", "https"):
         name = f"{scheme}_proxy"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perago.errors import RuntimeConfigError
-from perago.toolchain.lineage_config import is_asked_for, job_namespace
+from perago.toolchain.lineage_config import is_configured, job_namespace
 from perago.worker.lineage import LineageWatcher, Sender
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def complain(message: str, *, fix: str | None = None) -> None:
 @contextmanager
 def lineage(settings: Settings) -> Iterator[list[Watcher]]:
     """The watchers that have to be told what happens: one, or none if nobody asks for lineage."""
-    if not is_asked_for(os.environ):
+    if not is_configured(os.environ):
         yield []
         return
     if find_spec("openlineage") is None:

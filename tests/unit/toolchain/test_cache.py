@@ -31,7 +31,7 @@ def test_what_was_made_is_found_again_and_not_made_twice():
         made.append(room)
         make_saw(room)
 
-    assert cache_problem(TOOL) == "it isn't there"
+    assert cache_problem(TOOL) == "it is missing"
     first = ensure(TOOL, make, pytest.fail)
     assert ensure(TOOL, make, pytest.fail) == first
     assert len(made) == 1
@@ -86,7 +86,7 @@ def test_breaking_off_leaves_nothing_that_could_be_taken_for_the_tool(cache):
 
     with pytest.raises(KeyboardInterrupt):
         ensure(TOOL, broken, pytest.fail)
-    assert cache_problem(TOOL) == "it isn't there"
+    assert cache_problem(TOOL) == "it is missing"
     assert [entry.suffix for entry in cache.iterdir()] == [".lock"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.toolchain.lineage_config import http_transport, is_asked_for, job_namespace
+from perago.toolchain.lineage_config import http_transport, is_configured, job_namespace
 
 URL = {"OPENLINEAGE_URL": "http://catalogue.example"}
 
@@ -27,7 +27,7 @@ def _nothing_is_set_up(tmp_path, monkeypatch):
     ],
 )
 def test_variables_ask_for_lineage(environment, asked):
-    assert is_asked_for(environment) is asked
+    assert is_configured(environment) is asked
 
 
 @pytest.mark.parametrize("place", ["openlineage.yml", ".openlineage/openlineage.yml", "own.yml"])
@@ -35,8 +35,8 @@ def test_a_file_asks_for_lineage(place, tmp_path):
     file = tmp_path / place
     file.parent.mkdir(exist_ok=True)
     file.write_text("transport: {type: console}\n")
-    assert is_asked_for({"OPENLINEAGE_CONFIG": str(tmp_path / "own.yml")})
-    assert not is_asked_for({"OPENLINEAGE_DISABLED": "true"})
+    assert is_configured({"OPENLINEAGE_CONFIG": str(tmp_path / "own.yml")})
+    assert not is_configured({"OPENLINEAGE_DISABLED": "true"})
 
 
 def test_jobs_are_in_a_namespace_of_ours_unless_another_is_named():

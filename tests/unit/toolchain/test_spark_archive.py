@@ -25,11 +25,11 @@ def starts(monkeypatch):
     """Without Spark's minute: the archives that were to be built."""
     built = []
 
-    def start_once(_java, _jars, room, _tell):
+    def first_run(_java, _jars, room, _tell):
         built.append(room)
         (room / "classes.jsa").write_text("classes")
 
-    monkeypatch.setattr(spark_archive, "_start_once", start_once)
+    monkeypatch.setattr(spark_archive, "_first_run", first_run)
     return built
 
 

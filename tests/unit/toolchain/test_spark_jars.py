@@ -10,7 +10,7 @@ from perago.toolchain.java import spark_java
 from perago.toolchain.spark_jars import (
     Jar,
     _proxy_options,
-    _wanted,
+    _pinned,
     cached_s3_jars,
     ensure_s3_jars,
     spark_home,
@@ -35,7 +35,7 @@ def apart(tmp_path, monkeypatch):
 def want(monkeypatch):
     def jars(*names):
         wanted = tuple(Jar("org.saws", name, "1.0", sha256_of_jar(name)) for name in names)
-        monkeypatch.setattr(spark_jars, "_wanted", lambda: wanted)
+        monkeypatch.setattr(spark_jars, "_pinned", lambda: wanted)
 
     return jars
 
@@ -118,7 +118,7 @@ def test_javas_proxy_is_the_one_that_the_variables_name(monkeypatch):
 
 
 def test_the_list_has_each_jar_once_and_none_that_pyspark_brings():
-    jars = _wanted()
+    jars = _pinned()
     assert len({jar.name for jar in jars}) == len(jars)
     assert all(len(jar.sha256) == 64 for jar in jars)
     ours = {jar.file_name for jar in jars}
