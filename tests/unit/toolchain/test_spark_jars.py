@@ -9,8 +9,8 @@ from perago.toolchain import spark_jars
 from perago.toolchain.java import spark_java
 from perago.toolchain.spark_jars import (
     Jar,
-    _proxy_options,
     _pinned,
+    _proxy_options,
     cached_s3_jars,
     ensure_s3_jars,
     spark_home,
