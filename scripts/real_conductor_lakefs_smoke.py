@@ -31,7 +31,7 @@ from lakefs_sdk.exceptions import ApiException
 from lakefs_witness import Witness
 from real_lakefs_publication_protocol_smoke import in_one_line, new_repository, undisturbed
 
-from perago.cli.options import settings_at
+from perago.cli.options import settings_for
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.settings import load_settings
 from perago.wiring import conductor_config, lakefs_config, open_lakefs
@@ -262,7 +262,7 @@ def opened(repository: str | None, *, own: bool) -> Iterator[Stage]:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perago-smoke-")))
         on = stack.enter_context(servers(home, own=own))
-        settings = settings_at(home / "home", on, None)
+        settings = settings_for(home / "home", on, None)
         config = lakefs_config(settings)
         name = repository or new_repository(config)
         store = stack.enter_context(closing(open_lakefs(settings)))

@@ -84,6 +84,10 @@ class Settings(BaseSettings):
         default="warn",
         description="What a worker does about a second active workflow on a branch it is to write.",
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text",
+        description="Lines about attempts on standard error: text for people, JSON for programs.",
+    )
     listen: str | None = Field(
         default=None,
         description="Where `perago start` answers for its health and metrics: '127.0.0.1:9464'.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.formatting import duration
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.controls import TaskControls
     from perago.operations.publish_budget import Advice
     from perago.settings import Settings
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--run", "run_id", metavar="RUN", help="Only this run's log; a start of its id will do."
 )
-@common_with(on=True)
+@common_options(on=True)
 def command(
-    *, targets: tuple[str, ...], run_id: str | None, speaker: Speaker, settings: Settings
+    *, targets: tuple[str, ...], run_id: str | None, output: Output, settings: Settings
 ) -> None:
     """Propose a PublishBudget for each task from how long its publications took.
 
@@ -65,7 +65,7 @@ def command(
         "store": settings.store,
         "tasks": [_document(one) for one in advice],
     }
-    speaker.say(document, lambda: _layout(settings, advice))
+    output.show(document, lambda: _layout(settings, advice))
 
 
 def _declared(targets: tuple[str, ...]) -> dict[str, TaskControls]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.errors import (
     DefinitionDiffersError,
     PeragoError,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.declare.task import Task
     from perago.operations.workflow_check import Definition, Findings
     from perago.ports.orchestrator import Definitions
@@ -82,10 +82,10 @@ class Shelf:
 
     @cached_property
     def _server(self) -> Definitions:
-        from perago.cli.options import for_this_command
+        from perago.cli.options import close_with_command
         from perago.wiring import open_definitions
 
-        return for_this_command(open_definitions(self._settings))
+        return close_with_command(open_definitions(self._settings))
 
 
 def check_sources(
@@ -202,12 +202,12 @@ _WRONG = 2
     help="Check this Conductor workflow definition too: a .json file, or what the server has. May "
     "be repeated.",
 )
-@common_with(on=True)
+@common_options(on=True)
 def command(
     *,
     targets: tuple[str, ...],
     workflows: tuple[str, ...],
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> int:
     """Validate task modules, pipelines and workflows; exit code 2 if any is wrong.
@@ -235,7 +235,7 @@ def command(
     followed = check_sources(workflows, tasks, settings)
     ok = all(one["error"] is None for one in (*checked, *followed))
     document = {"ok": ok, "checked": checked, "workflows": followed}
-    speaker.say(document, lambda: _layout(checked, followed))
+    output.show(document, lambda: _layout(checked, followed))
     return 0 if ok else _WRONG
 
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perago.cli.local_view import symbol
-from perago.cli.options import console, place_to_name
-from perago.cli.output import is_terminal, tell
+from perago.cli.options import backend_options
+from perago.cli.output import console, echo_err, is_terminal
 from perago.formatting import COMMIT_LENGTH, iso
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunStatus
@@ -71,7 +71,7 @@ class Asides:
 
     @staticmethod
     def _remarks(sight: Sight) -> Iterator[tuple[str, Remark]]:
-        record, place = sight.record, place_to_name()
+        record, place = sight.record, backend_options()
         # The module of a pipeline is as good as its tasks' own: who serves it has all of them.
         module = record.plan.target.rpartition(":")[0] or "MODULE"
         start = shlex.join(["perago", "start", module, *place])
@@ -101,10 +101,10 @@ class Lines:
     def show(self, sight: Sight) -> None:
         for turn, attempt in turns(self._last, sight.record):
             if line := self._line(turn, attempt):
-                tell(line)
+                echo_err(line)
         self._last = sight.record
         for words in self._asides.new_in(sight):
-            tell(json.dumps({"warning": words}) if self._line is _json else f"warning: {words}")
+            echo_err(json.dumps({"warning": words}) if self._line is _json else f"warning: {words}")
 
 
 def _json(turn: Turn, record: AttemptRecord) -> str:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common, common_with
-from perago.cli.output import tell
+from perago.cli.options import common, common_options
+from perago.cli.output import echo_err
 from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.declare.pipeline import Pipeline
     from perago.operations.registration import Registration
     from perago.settings import Settings
@@ -62,7 +62,7 @@ def listed_modules() -> tuple[str, ...]:
 )
 @common
 def extract_command(
-    *, targets: tuple[str, ...], out: Path | None, speaker: Speaker, settings: Settings
+    *, targets: tuple[str, ...], out: Path | None, output: Output, settings: Settings
 ) -> None:
     """Print, or write, Conductor's TaskDef and WorkflowDef JSON.
 
@@ -81,10 +81,10 @@ def extract_command(
     del settings
     found = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
     for warning in found.warnings:
-        tell(f"warning: {warning}")
+        echo_err(f"warning: {warning}")
     document: dict[str, Any] = {"tasks": list(found.tasks), "workflows": list(found.workflows)}
     if out is None:
-        speaker.say(document, lambda: Text(_pretty(document)))
+        output.show(document, lambda: Text(_pretty(document)))
         return
     files = {f"{task['name']}.task.json": task for task in found.tasks}
     files |= {f"{workflow['name']}.workflow.json": workflow for workflow in found.workflows}
@@ -92,7 +92,7 @@ def extract_command(
     for name, content in files.items():
         _write(out / name, f"{_pretty(content)}\n")
     written = [str(out / name) for name in files]
-    speaker.say(document | {"files": written}, lambda: Text("\n".join(written)))
+    output.show(document | {"files": written}, lambda: Text("\n".join(written)))
 
 
 def _pretty(document: object) -> str:
@@ -100,7 +100,7 @@ def _pretty(document: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: whoever reads it meanwhile sees the old file or the new one."""
+    """Whole or not at all: whoever reads it status_line sees the old file or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -118,9 +118,9 @@ def _write(path: Path, text: str) -> None:
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
 @click.option("--dry-run", is_flag=True, help="Only compare; exit code 1 if anything differs.")
-@common_with(on=True, least="conductor")
+@common_options(on=True, minimum="conductor")
 def register_command(
-    *, targets: tuple[str, ...], dry_run: bool, speaker: Speaker, settings: Settings
+    *, targets: tuple[str, ...], dry_run: bool, output: Output, settings: Settings
 ) -> int:
     """Compare TaskDefs and WorkflowDefs with what Conductor has, and push what differs.
 
@@ -134,13 +134,13 @@ def register_command(
       pushed: bool}], "warnings": [text]}: "ok" if all are registered now as they are declared
     """
     from perago.cli.declared import resolve_targets
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.declared import definitions_of, load_declared
     from perago.operations.registration import Standing, compare, register
     from perago.wiring import open_definitions
 
     ours = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
-    server = for_this_command(open_definitions(settings))
+    server = close_with_command(open_definitions(settings))
     found = (compare if dry_run else register)(server, ours.tasks, ours.workflows)
     ok = all(one.pushed or one.standing is Standing.SAME for one in found)
     document = {
@@ -149,10 +149,10 @@ def register_command(
         "definitions": [_document(one) for one in found],
         "warnings": list(ours.warnings),
     }
-    if not speaker.as_json:
+    if not output.as_json:
         for warning in ours.warnings:
-            tell(f"warning: {warning}")
-    speaker.say(document, lambda: _layout(found, dry_run=dry_run))
+            echo_err(f"warning: {warning}")
+    output.show(document, lambda: _layout(found, dry_run=dry_run))
     return 0 if ok else 1
 
 
@@ -162,14 +162,14 @@ def see_to_definitions(settings: Settings, pipeline: Pipeline, *, push: bool) ->
     Without ``push`` it has to know them already: raises DefinitionDiffersError, naming the command
     that tells it.
     """
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.errors import DefinitionDiffersError
     from perago.operations.declared import Declared, definitions_of
     from perago.operations.registration import differences, register
     from perago.wiring import open_definitions
 
     ours = definitions_of(Declared(pipeline.target, tuple(pipeline.tasks), (pipeline,)))
-    server = for_this_command(open_definitions(settings))
+    server = close_with_command(open_definitions(settings))
     if push:
         register(server, ours.tasks, ours.workflows)
     elif problems := differences(server, ours.tasks, ours.workflows):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with, place_to_name
-from perago.cli.output import STARTING, meanwhile, tell
+from perago.cli.options import backend_options, common_options
+from perago.cli.output import STARTING, echo_err, status_line
 from perago.cli.refs import DEFAULT_BRANCH
 from perago.errors import RuntimeConfigError
 from perago.model.attempt import AttemptStep
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.run import RunPlan, RunRecord
     from perago.operations.branch_ownership import OwnBranches
     from perago.ports.orchestrator import SharedRuns
@@ -54,7 +54,7 @@ def working(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[Non
     with log.open("ab") as output:
         size_before = log.stat().st_size
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, "start", *modules, "-j", "1", *place_to_name()],
+            [sys.executable, "-c", _START, "start", *modules, "-j", "1", *backend_options()],
             env=_environment(settings.failpoints),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -109,8 +109,8 @@ _CRASHING_STEP = 2
     help="Listening events to make up.",
 )
 @click.option("--no-crash", is_flag=True, help="Leave out the crash.")
-@common_with(default_home=Path("perago-demo"), starts_slowly=True, on=True)
-def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) -> int:
+@common_options(default_home=Path("perago-demo"), starts_slowly=True, on=True)
+def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) -> int:
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
     Everything is kept in ./perago-demo, or in --home; nothing else is touched. With --on lakefs
@@ -120,11 +120,11 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
     from perago.wiring import where_spark_runs
 
     programme = _programme(rows, where_spark_runs(settings), crash=not no_crash)
-    tell(f"{click.style('Perago demo', bold=True)}  {programme}")
-    with meanwhile(STARTING):
+    echo_err(f"{click.style('Perago demo', bold=True)}  {programme}")
+    with status_line(STARTING):
         from perago.cli.declared import see_to_definitions
         from perago.cli.demo import working
-        from perago.cli.options import for_this_command
+        from perago.cli.options import close_with_command
         from perago.cli.run import watch_to_its_end
         from perago.cli.run_summary import as_json, exit_code
         from perago.declare.loading import load_pipeline
@@ -134,9 +134,9 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
         from perago.ports.orchestrator import SharedRuns
         from perago.wiring import fetch_spark_prerequisites, open_runs, open_store
 
-        fetch_spark_prerequisites(settings, tell)
-        store = for_this_command(open_store(settings))
-        runs = for_this_command(open_runs(settings))
+        fetch_spark_prerequisites(settings, echo_err)
+        store = close_with_command(open_store(settings))
+        runs = close_with_command(open_runs(settings))
         repository = _unused_name(store)
         settings = settings if no_crash else _with_crash(settings, repository)
         pipeline = load_pipeline(_PIPELINE)
@@ -146,7 +146,7 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
             _make_repository(store, repository, own)
     with ExitStack() as until_it_ran:
         if isinstance(runs, SharedRuns):
-            with meanwhile("registering the pipeline, starting a worker"):
+            with status_line("registering the pipeline, starting a worker"):
                 see_to_definitions(settings, pipeline, push=True)
                 until_it_ran.enter_context(working(settings, plan, runs))
         # A repository of that name may have been here before, with runs of its own.
@@ -157,7 +157,7 @@ def command(*, rows: int, no_crash: bool, speaker: Speaker, settings: Settings) 
             runs.cancel(run_id, "the demo was interrupted")
             raise click.Abort
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
-    speaker.say(
+    output.show(
         as_json(record) | {"repository": repository, "report": str(page) if page else None},
         lambda: _story(store, record, page, settings),
     )
@@ -246,7 +246,7 @@ def _story(
     is_replaced = record.status is RunStatus.COMPLETED and any(
         attempt.attempt.retry_count for attempt in record.attempts
     )
-    place = shlex.join(place_to_name())
+    place = shlex.join(backend_options())
     looks = [
         f"perago runs {record.id[:RUN_LENGTH]} --logs {place}",
         f"perago diff main~ main --repository {repository} {place}",
@@ -255,7 +255,7 @@ def _story(
         else f"perago verify {place}",
     ]
     return Group(
-        summary(record, place_to_name()),
+        summary(record, backend_options()),
         Text(
             "\nWhat the branch shows: one commit per task"
             + (", the abandoned one is not among them" if is_replaced else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with, naming_this_place
+from perago.cli.options import common_options, with_backend_options
 from perago.errors import RuntimeConfigError
 from perago.formatting import count
 from perago.settings import is_secret
@@ -15,7 +15,7 @@ from perago.settings import is_secret
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.doctor.finding import Finding
     from perago.settings import Settings
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     help="With --repository: the branch that would be published to. It isn't touched.  "
     "[default: the repository's default branch]",
 )
-@common_with(on=True)
+@common_options(on=True)
 def command(
     *,
     targets: tuple[str, ...],
     repository: str | None,
     branch: str | None,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> int:
     """Look at Python, disks, locks, store, queue, Spark and settings. Exit code 1 if any fails.
@@ -77,7 +77,7 @@ def command(
     from perago.doctor.spark import diagnose_spark
 
     findings += diagnose_spark(settings, repository)
-    findings = [replace(f, fix=naming_this_place(f.fix)) if f.fix else f for f in findings]
+    findings = [replace(f, fix=with_backend_options(f.fix)) if f.fix else f for f in findings]
     in_force = settings_in_force(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
     document = {
@@ -85,7 +85,7 @@ def command(
         "checks": [asdict(finding) for finding in findings],
         "settings": in_force,
     }
-    speaker.say(document, lambda: _layout(findings, in_force, failed))
+    output.show(document, lambda: _layout(findings, in_force, failed))
     return 1 if failed else 0
 
 

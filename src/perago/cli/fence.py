@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.formatting import COMMIT_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.operations.fence_install import Installation
     from perago.settings import Settings
 
@@ -34,8 +34,8 @@ def command() -> None:
 @command.command(short_help="Put the fence on a branch, as a commit of its own.")
 @click.argument("repository")
 @_branch_option
-@common_with(on=True, least="lakefs")
-def install(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> None:
+@common_options(on=True, minimum="lakefs")
+def install(*, repository: str, branch: str | None, output: Output, settings: Settings) -> None:
     """Put the fence on a branch of REPOSITORY, as a commit that changes nothing else.
 
     Branches made from it have it, too. What is there already is left as it is; another version is
@@ -48,13 +48,13 @@ def install(*, repository: str, branch: str | None, speaker: Speaker, settings: 
     """
     from rich.text import Text
 
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.fence_install import install_fence
     from perago.operations.manual_commit import assert_no_active_run
     from perago.wiring import open_lakefs, open_runs
 
-    runs = for_this_command(open_runs(settings))
-    store = for_this_command(open_lakefs(settings))
+    runs = close_with_command(open_runs(settings))
+    store = close_with_command(open_lakefs(settings))
     target = branch or store.default_branch(repository)
     assert_no_active_run(runs, repository, target)
     done = install_fence(
@@ -76,7 +76,7 @@ def install(*, repository: str, branch: str | None, speaker: Speaker, settings: 
         "replaced": "another version of the fence was replaced:",
         "present": "the fence was there already:",
     }
-    speaker.say(
+    output.show(
         document,
         lambda: Text(
             f"{words[outcome]} {repository}/{target} is at {done.head.id[:COMMIT_LENGTH]}; "
@@ -94,8 +94,8 @@ def _outcome(done: Installation) -> str:
 @command.command(short_help="Prove that the server enforces the fence.")
 @click.argument("repository")
 @_branch_option
-@common_with(on=True, least="lakefs")
-def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Settings) -> int:
+@common_options(on=True, minimum="lakefs")
+def probe(*, repository: str, branch: str | None, output: Output, settings: Settings) -> int:
     """Prove, by a merge that has to be refused, that the server enforces the fence on a branch.
 
     The merge is tried on a hidden branch that is gone afterwards. Exit code 0 only if enforced.
@@ -106,11 +106,11 @@ def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Se
     """
     from rich.text import Text
 
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.fence_install import FenceState, probe_fence
     from perago.wiring import open_lakefs
 
-    store = for_this_command(open_lakefs(settings))
+    store = close_with_command(open_lakefs(settings))
     target = branch or store.default_branch(repository)
     head = store.head(repository, target)
     state = probe_fence(store, repository, head.id)
@@ -130,7 +130,7 @@ def probe(*, repository: str, branch: str | None, speaker: Speaker, settings: Se
         "enforced": enforced,
         "state": state.value,
     }
-    speaker.say(
+    output.show(
         document,
         lambda: Text(
             f"the fence of {repository}/{target}: {words[state]}",

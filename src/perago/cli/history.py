@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, iso, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.commit import Commit, Difference
     from perago.ports.store import Store
     from perago.settings import Settings
@@ -34,14 +34,14 @@ _COUNTED = 10_000
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many commits."
 )
-@common_with(on=True)
+@common_options(on=True)
 def command(
     *,
     ref: str | None,
     repository: str | None,
     branch: str,
     limit: int,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """List commits, newest first, from a branch's head or from REF on.
@@ -53,17 +53,17 @@ def command(
     JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
       retry, run, execution, added, changed, removed, counted: "all" | "some"}]}
     """
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.wiring import open_store
 
-    store = for_this_command(open_store(settings))
+    store = close_with_command(open_store(settings))
     name = resolve_repository(store, repository)
     start = resolve_commit(store, name, ref or branch)
     commits = [
         commit_document(store, name, commit)
         for commit in store.history(name, start.id, limit=limit)
     ]
-    speaker.say(
+    output.show(
         {"repository": name, "ref": ref or branch, "commits": commits},
         lambda: history_layout(commits),
     )
@@ -120,14 +120,14 @@ def history_layout(commits: list[dict[str, object]]) -> RenderableType:
 @click.argument("after")
 @repository_option
 @click.option("--prefix", default="", help="Only keys that start with this.")
-@common_with(on=True)
+@common_options(on=True)
 def diff_command(
     *,
     before: str,
     after: str,
     repository: str | None,
     prefix: str,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Show which objects AFTER has added, changed or removed against BEFORE.
@@ -138,10 +138,10 @@ def diff_command(
     JSON: {"repository", "before", "after", "summary": {added, changed, removed},
       "differences": [{key, kind, bytes_before, bytes_after}]}
     """
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.wiring import open_store
 
-    store = for_this_command(open_store(settings))
+    store = close_with_command(open_store(settings))
     name = resolve_repository(store, repository)
     one, other = resolve_commit(store, name, before), resolve_commit(store, name, after)
     differences = list(store.diff(name, one.id, other.id, prefix=prefix))
@@ -153,7 +153,7 @@ def diff_command(
         "summary": {kind: kinds[kind] for kind in ("added", "changed", "removed")},
         "differences": [_document(difference) for difference in differences],
     }
-    speaker.say(document, lambda: _layout(one, other, differences, kinds))
+    output.show(document, lambda: _layout(one, other, differences, kinds))
 
 
 def _document(difference: Difference) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.cli.refs import (
     DEFAULT_BRANCH,
     repository_name,
@@ -21,7 +21,7 @@ from perago.formatting import COMMIT_LENGTH, count, size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.commit import Commit
     from perago.ports.store import Store
     from perago.settings import Settings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("--prefix", default="/", show_default=True, help="Where in the repository it goes.")
 @click.option("--message", help="What the commit says.  [default: names the directory]")
-@common_with(on=True)
+@common_options(on=True)
 def import_command(
     *,
     directory: Path,
@@ -43,7 +43,7 @@ def import_command(
     branch: str,
     prefix: str,
     message: str | None,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Make a branch, below a prefix, equal to DIRECTORY, in one commit.
@@ -59,16 +59,16 @@ def import_command(
       "commit": id | null if nothing changed, "parent": id, "added", "changed", "removed"}
     """
     from perago.cli.local_view import transferring
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.branch_ownership import own_branches
     from perago.operations.import_export import import_directory
     from perago.operations.manual_commit import assert_no_active_run, new_branch_source
     from perago.wiring import open_runs, open_store
 
     name = repository or repository_name(directory.resolve().name)
-    runs = for_this_command(open_runs(settings))
+    runs = close_with_command(open_runs(settings))
     assert_no_active_run(runs, name, branch)
-    store = for_this_command(open_store(settings))
+    store = close_with_command(open_store(settings))
     created = _missing(store, name, branch)
     with transferring("import") as progress:
         commit = import_directory(
@@ -91,7 +91,7 @@ def import_command(
         "parent": commit.parents[0] if commit else store.head(name, branch).id,
         **_changes(store, name, commit),
     }
-    speaker.say(document, lambda: _layout(document))
+    output.show(document, lambda: _layout(document))
 
 
 def _missing(store: Store, repository: str, branch: str) -> str | None:
@@ -134,14 +134,14 @@ def _layout(done: dict[str, object]) -> RenderableType:
 @click.argument("directory", type=click.Path(path_type=Path))
 @repository_option
 @click.option("--prefix", default="/", show_default=True, help="Only what is below this.")
-@common_with(on=True)
+@common_options(on=True)
 def export_command(
     *,
     ref: str,
     directory: Path,
     repository: str | None,
     prefix: str,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Write the files of REF into DIRECTORY, which must be new or empty.
@@ -155,11 +155,11 @@ def export_command(
     from rich.text import Text
 
     from perago.cli.local_view import transferring
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.import_export import export_commit
     from perago.wiring import open_store
 
-    store = for_this_command(open_store(settings))
+    store = close_with_command(open_store(settings))
     name = resolve_repository(store, repository)
     commit = resolve_commit(store, name, ref)
     with transferring("export") as progress:
@@ -171,7 +171,7 @@ def export_command(
             prefix=prefix,
             progress=progress,
         )
-    speaker.say(
+    output.show(
         {
             "repository": name,
             "commit": commit.id,

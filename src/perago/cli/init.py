@@ -15,7 +15,7 @@ from perago.cli.options import common
 from perago.errors import RuntimeConfigError
 
 if TYPE_CHECKING:
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.settings import Settings
 
 
@@ -36,7 +36,7 @@ _FILES = {
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--name", help="The project's name.  [default: the directory's name]")
 @common
-def command(*, directory: Path, name: str | None, speaker: Speaker, settings: Settings) -> None:
+def command(*, directory: Path, name: str | None, output: Output, settings: Settings) -> None:
     """Make a project in DIRECTORY: two tasks, a pipeline, tests for them and some data.
 
     \b
@@ -60,7 +60,7 @@ def command(*, directory: Path, name: str | None, speaker: Speaker, settings: Se
     lines = [f"made {directory}: {', '.join(files)}", "", "next:", *(f"  {step}" for step in steps)]
     if find_spec("pytest") is None:
         lines.append("  (the second one needs pytest, which isn't installed here)")
-    speaker.say(document, lambda: Text("\n".join(lines)))
+    output.show(document, lambda: Text("\n".join(lines)))
 
 
 def package_name(name: str) -> str:
@@ -129,7 +129,7 @@ def _next_steps(directory: Path, package: str) -> list[str]:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @common
-def completion_command(*, shell: str, speaker: Speaker, settings: Settings) -> None:
+def completion_command(*, shell: str, output: Output, settings: Settings) -> None:
     """Print the completion script for a shell.
 
     \b
@@ -150,4 +150,4 @@ def completion_command(*, shell: str, speaker: Speaker, settings: Settings) -> N
     if kind is None:  # the choice above lists what click has; a plugin could have taken it away
         raise click.UsageError(f"click has no completion for {shell}.")
     script = kind(cli, {}, "perago", "_PERAGO_COMPLETE").source()
-    speaker.say({"shell": shell, "script": script}, lambda: Text(script))
+    output.show({"shell": shell, "script": script}, lambda: Text(script))

@@ -15,8 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from perago.cli.options import console
-from perago.cli.output import STARTING, clear_line, is_terminal, status, style_of, tell
+from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, status, style_of
 from perago.model.attempt import AttemptStep
 from perago.model.progress import Transfer
 from perago.worker.events import NobodyWatching
@@ -117,7 +116,7 @@ class JsonLines(NobodyWatching):
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         del attempt
         if "warning" not in fields or self._warnings.are_new_in(fields):
-            tell(json.dumps(fields, ensure_ascii=False, default=str))
+            echo_err(json.dumps(fields, ensure_ascii=False, default=str))
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         fields = {
@@ -140,19 +139,19 @@ class PlainLines(NobodyWatching):
 
     def attempt_started(self, attempt: Attempt) -> None:
         retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
-        tell(f"{attempt.reference_task_name}{retry}")
+        echo_err(f"{attempt.reference_task_name}{retry}")
 
     def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
         del attempt
-        tell(f"    {_STEP_WORDS.get(step, step)}")
+        echo_err(f"    {_STEP_WORDS.get(step, step)}")
 
     def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         if self._warnings.are_new_in(fields):
-            tell(_warning(attempt, fields))
+            echo_err(_warning(attempt, fields))
 
     def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
         del attempt
-        tell(f"    {status}" + (f": {reason}" if reason else ""))
+        echo_err(f"    {status}" + (f": {reason}" if reason else ""))
 
     def waiting(self, seconds: float) -> None:
         del seconds  # the start of the next attempt says it

@@ -12,90 +12,7 @@ from typing import Any
 import click
 
 from perago import errors
-from perago.cli.output import tell
-
-# --- Errors as people and programs see them: a message, the fix, and a telling exit code ---
-EXIT_CODES = {
-    # the first matching row counts
-    0: ("it worked", ()),
-    2: (
-        "wrong usage, settings, declaration or input",
-        (errors.TaskDefinitionError, errors.RuntimeConfigError, errors.TaskInputError),
-    ),
-    3: (
-        "something named doesn't exist",
-        (
-            errors.RepositoryNotFoundError,
-            errors.BranchNotFoundError,
-            errors.CommitNotFoundError,
-            errors.RunNotFoundError,
-        ),
-    ),
-    4: (
-        "refused, and nothing was changed: a fence, a busy branch, a definition that differs, …",
-        (
-            errors.FenceError,
-            errors.BranchBusyError,
-            errors.RunBusyError,
-            errors.StoreRefusedError,
-            errors.OrchestratorRefusedError,
-            errors.DefinitionDiffersError,
-            errors.RepositoryExistsError,
-            errors.BranchExistsError,
-        ),
-    ),
-    5: (
-        "the store or the queue: corrupt, full, unavailable, or a publication to look into",
-        (errors.StoreError, errors.OrchestratorError, errors.UnsettledPublishError),
-    ),
-    1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
-    70: ("a bug in Perago", (Exception,)),
-    130: ("interrupted; a run is paused and can be resumed, and on Conductor goes on", ()),
-}
-
-
-def exit_code_for(error: Exception) -> int:
-    if isinstance(error, click.ClickException):
-        return error.exit_code
-    return next(code for code, (_, kinds) in EXIT_CODES.items() if isinstance(error, kinds))
-
-
-def show_failure(error: Exception, *, as_json: bool, debug: bool) -> None:
-    if debug:
-        tell("".join(traceback.format_exception(error)))
-    if as_json:
-        tell(json.dumps({"error": _document(error)}, ensure_ascii=False))
-    elif isinstance(error, click.ClickException):
-        tell(_usage(error))
-    else:
-        _lay_out(error, debug=debug)
-
-
-def _document(error: Exception) -> dict[str, str | None]:
-    if isinstance(error, errors.PeragoError):
-        return {"code": error.code, "message": error.message, "fix": error.fix}
-    if isinstance(error, click.ClickException):
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        command = context.command_path if context else "perago"
-        fix = f"`{command} --help` says what it takes"
-        return {"code": "usage", "message": error.format_message(), "fix": fix}
-    return {"code": "internal", "message": f"{type(error).__name__}: {error}", "fix": None}
-
-
-def _usage(error: click.ClickException) -> str:
-    words = io.StringIO()
-    error.show(words)
-    return words.getvalue().rstrip("\n")
-
-
-def _lay_out(error: Exception, *, debug: bool) -> None:
-    document = _document(error)
-    tell(f"{click.style('error:', fg='red', bold=True)} {document['message']}")
-    if fix := document["fix"]:
-        tell(f"  {click.style('fix:', fg='green', bold=True)} {fix}")
-    if not isinstance(error, errors.PeragoError) and not debug:
-        tell("  This is a bug in Perago. --debug shows where.")
-
+from perago.cli.output import echo_err
 
 COMMANDS = {
     # name: (module[:attribute], one line for --help), in the order a newcomer needs them
@@ -136,7 +53,43 @@ COMMANDS = {
     "stack": ("perago.cli.stack", "Real servers on this machine, without Docker."),
     "completion": ("perago.cli.init:completion_command", "Print the shell completion script."),
 }
-UNEXPECTED_EXIT_CODE = 70
+EXIT_CODES = {
+    # the first matching row counts
+    0: ("it worked", ()),
+    2: (
+        "wrong usage, settings, declaration or input",
+        (errors.TaskDefinitionError, errors.RuntimeConfigError, errors.TaskInputError),
+    ),
+    3: (
+        "something named doesn't exist",
+        (
+            errors.RepositoryNotFoundError,
+            errors.BranchNotFoundError,
+            errors.CommitNotFoundError,
+            errors.RunNotFoundError,
+        ),
+    ),
+    4: (
+        "refused, and nothing was changed: a fence, a busy branch, a definition that differs, …",
+        (
+            errors.FenceError,
+            errors.BranchBusyError,
+            errors.RunBusyError,
+            errors.StoreRefusedError,
+            errors.OrchestratorRefusedError,
+            errors.DefinitionDiffersError,
+            errors.RepositoryExistsError,
+            errors.BranchExistsError,
+        ),
+    ),
+    5: (
+        "the store or the queue: corrupt, full, unavailable, or a publication to look into",
+        (errors.StoreError, errors.OrchestratorError, errors.UnsettledPublishError),
+    ),
+    1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
+    70: ("a bug in Perago", (Exception,)),
+    130: ("interrupted; a run is paused and can be resumed, and on Conductor goes on", ()),
+}
 
 
 class LazyGroup(click.Group):
@@ -188,15 +141,52 @@ def main(argv: list[str] | None = None) -> None:
     try:
         code = cli.main(arguments, prog_name="perago", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        tell("interrupted")
+        echo_err("interrupted")
         code = 130
-    except Exception as error:  # noqa: BLE001 - the last place where it can be told to a person
-        code = _tell_failure(error, arguments)
+    except Exception as error:  # noqa: BLE001 - the last place that can report it
+        show_error(error, as_json="--json" in arguments, debug="--debug" in arguments)
+        code = exit_code_for(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell_failure(error: Exception, arguments: list[str]) -> int:
-    from perago.cli.main import exit_code_for, show_failure
+def exit_code_for(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return next(code for code, (_, kinds) in EXIT_CODES.items() if isinstance(error, kinds))
 
-    show_failure(error, as_json="--json" in arguments, debug="--debug" in arguments)
-    return exit_code_for(error)
+
+def show_error(error: Exception, *, as_json: bool, debug: bool) -> None:
+    if debug:
+        echo_err("".join(traceback.format_exception(error)))
+    if as_json:
+        echo_err(json.dumps({"error": _document(error)}, ensure_ascii=False))
+    elif isinstance(error, click.ClickException):
+        echo_err(_usage(error))
+    else:
+        _show_to_person(error, debug=debug)
+
+
+def _document(error: Exception) -> dict[str, str | None]:
+    if isinstance(error, errors.PeragoError):
+        return {"code": error.code, "message": error.message, "fix": error.fix}
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "perago"
+        fix = f"`{command} --help` says what it takes"
+        return {"code": "usage", "message": error.format_message(), "fix": fix}
+    return {"code": "internal", "message": f"{type(error).__name__}: {error}", "fix": None}
+
+
+def _usage(error: click.ClickException) -> str:
+    words = io.StringIO()
+    error.show(words)
+    return words.getvalue().rstrip("\n")
+
+
+def _show_to_person(error: Exception, *, debug: bool) -> None:
+    document = _document(error)
+    echo_err(f"{click.style('error:', fg='red', bold=True)} {document['message']}")
+    if fix := document["fix"]:
+        echo_err(f"  {click.style('fix:', fg='green', bold=True)} {fix}")
+    if not isinstance(error, errors.PeragoError) and not debug:
+        echo_err("  This is a bug in Perago. --debug shows where.")

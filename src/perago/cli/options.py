@@ -1,166 +1,56 @@
-"""Options that every command has, and the way every command speaks."""
+"""Options that every command has, and what follows from them: settings, output, backend.
+
+A backend is what ``--on`` names: which orchestrator schedules tasks, and which store has the
+workspaces.
+"""
 
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
-import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from perago.cli.output import STARTING, is_terminal, meanwhile, while_read
+from perago.cli.output import STARTING, Output, status_line
 from perago.errors import PeragoError, RuntimeConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.console import Console, RenderableType
-
     from perago.settings import Settings
 
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-# --- What a command opens is closed when it ends, however it ends ---
-
-
-class Closable(Protocol):
-    """A store, a queue."""
-
-    def close(self) -> None:
-        """Let go of its files."""
-        ...
-
-
-T = TypeVar("T", bound=Closable)
-
-
-def for_this_command(resource: T) -> T:
-    """The resource itself, closed at the end of the running command."""
-    click.get_current_context().call_on_close(resource.close)
-    return resource
-
-
-# --- Where a command works: what ``--on`` says, as settings ---
-PLACES = {
+BACKENDS = {
     # each has all that the one before it has
     "embedded": {"store": "embedded", "orchestrator": "embedded"},
     "lakefs": {"store": "lakefs", "orchestrator": "embedded"},
     "conductor": {"store": "lakefs", "orchestrator": "conductor"},
     "stack": {"store": "lakefs", "orchestrator": "conductor"},
 }
-STACK = "stack"
+_STACK = "stack"
+_BACKEND_OPTIONS = "perago.backend_options"
 
 
-def places_from(least: str | None) -> list[str]:
-    """The places that have at least what ``least`` has; all of them without."""
-    names = list(PLACES)
-    return names[names.index(least) if least else 0 :]
-
-
-def settings_at(home: Path | None, on: str | None, least: str | None) -> Settings:
-    """The settings in force where ``on`` says; without it where the environment does.
-
-    A command that needs at least the servers of one place gets them whatever the environment says.
-    Raises RuntimeConfigError for a setting that is wrong, and for a stack that isn't up.
-    """
-    from perago.settings import load_settings
-
-    needed = {k: v for k, v in PLACES.get(least or "", {}).items() if v != "embedded"}
-    given: dict[str, object] = {"home": home, **(PLACES[on] if on else needed)}
-    settings = load_settings(**given)
-    return _with_the_stacks_servers(settings, given) if on == STACK else settings
-
-
-def place_of(settings: Settings) -> str:
-    """The name by which --on finds the same servers, as long as the environment stays."""
-    said = {"store": settings.store, "orchestrator": settings.orchestrator}
-    return next((name for name, place in PLACES.items() if place == said), "conductor")
-
-
-def _with_the_stacks_servers(settings: Settings, given: dict[str, object]) -> Settings:
-    """Its servers, whatever the environment names: a key of another one's is of no use there."""
-    from pydantic_settings import DotEnvSettingsSource
-
-    from perago.settings import SERVERS_FIELDS, STACK_SETTINGS, load_settings, variable_of
-
-    _assert_up(settings.stack.absolute())
-    said = DotEnvSettingsSource(type(settings), env_file=settings.stack / STACK_SETTINGS)()
-    ours = load_settings(**given, **said)
-    foreign = {
-        name: None
-        for fields in SERVERS_FIELDS
-        for name in fields
-        if variable_of(name) not in said and getattr(ours, name) is not None
-    }
-    return ours.model_copy(update=foreign)
-
-
-def _assert_up(directory: Path) -> None:
-    from perago.settings import STACK_SETTINGS
-    from perago.stack.server import read_record
-    from perago.stack.stack import KINDS
-
-    records = {kind.title: read_record(directory / kind.name) for kind in KINDS}
-    stopped = [title for title, record in records.items() if not (record and record.is_running)]
-    if stopped or not (directory / STACK_SETTINGS).is_file():
-        which = f"{' and '.join(stopped)} of " if 0 < len(stopped) < len(records) else ""
-        raise RuntimeConfigError(
-            f"--on stack: {which}the stack in {directory} isn't running",
-            fix="`perago stack up`; for one of another directory, set PERAGO_STACK to its "
-            ".perago/stack",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """Says a result either as JSON on one line or laid out for a person, on standard output."""
-
-    as_json: bool
-
-    def say(self, data: object, layout: Callable[[], RenderableType]) -> None:
-        if self.as_json:
-            text = json.dumps(data, ensure_ascii=False, default=str) + "\n"
-        else:
-            text = _rendered(layout())
-        with while_read():
-            # rich has already left out what this output can't show
-            click.echo(text, nl=False, color=True)
-
-
-def _rendered(layout: RenderableType) -> str:
-    out = console()
-    with out.capture() as captured:
-        # A line that leaves its breaking to the terminal is not to be cut.
-        out.print(layout, crop=False)
-    return captured.get()
-
-
-def console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, soft_wrap=not is_terminal(sys.stdout))
-
-
-def common_with(
+def common_options(
     *,
     default_home: Path | None = None,
     starts_slowly: bool = False,
     on: bool = False,
-    least: str | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --json, --debug and --home; the command gets ``speaker`` and ``settings``.
+    minimum: str | None = None,
+    log_format: bool = False,
+) -> Decorator:
+    """Add --json, --debug and --home; the command gets ``output`` and ``settings``.
 
-    A command that states its own default home uses that one whatever the environment says. One
-    that starts slowly says so on a terminal from here on. ``on`` adds --on, by which a person says
-    who schedules tasks and where workspaces live. A command that can't do without certain servers
-    states the place that has the ``least`` of them, which is its default, too.
+    ``default_home`` wins over PERAGO_HOME. ``starts_slowly`` shows on a terminal that the command
+    is starting. ``on`` adds --on. ``minimum`` is the least backend that the command can work with,
+    and its default. ``log_format`` adds --log-format.
     """
-    shown = f"./{default_home}" if default_home else "$PERAGO_HOME or .perago"
+    shown_home = f"./{default_home}" if default_home else "$PERAGO_HOME or .perago"
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option(
@@ -171,50 +61,131 @@ def common_with(
             "--home",
             type=click.Path(file_okay=False, path_type=Path),
             default=default_home,
-            help=f"Where the embedded store, queue and logs live.  [default: {shown}]",
+            help="Directory of the embedded store, the queue and the logs.  "
+            f"[default: {shown_home}]",
         )
         @functools.wraps(command)
         def wrapped(
-            *, as_json: bool, debug: bool, home: Path | None, on: str | None = None, **rest: Any
+            *,
+            as_json: bool,
+            debug: bool,
+            home: Path | None,
+            on: str | None = None,
+            log_format: str | None = None,
+            **rest: Any,
         ) -> Any:
-            del debug  # main() looks for it once something went wrong
-            with meanwhile(STARTING) if starts_slowly else nullcontext():
-                settings = _settings(home, on, least)
-            place = on or (place_of(settings) if least else None)
-            click.get_current_context().meta[_PLACE] = (("--on", place), ("--home", home))
-            with _fixes_that_find_this_place():
-                return command(speaker=Speaker(as_json), settings=settings, **rest)
+            del debug  # main() looks for it if something goes wrong
+            with status_line(STARTING) if starts_slowly else nullcontext():
+                settings = _checked_settings(home, on, minimum, log_format)
+            backend = on or (backend_of(settings) if minimum else None)
+            click.get_current_context().meta[_BACKEND_OPTIONS] = (
+                ("--on", backend),
+                ("--home", home),
+            )
+            output = Output(as_json, json_lines=as_json or settings.log_format == "json")
+            with _complete_fixes():
+                return command(output=output, settings=settings, **rest)
 
-        return _on_option(least)(wrapped) if on else wrapped
+        result: Callable[..., Any] = wrapped
+        if log_format:
+            result = _log_format_option(result)
+        return _on_option(minimum)(result) if on else result
 
     return add
 
 
-common = common_with()
-_PLACE = "perago.place"
+common = common_options()
 
 
-def _on_option(least: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    default = least or "$PERAGO_ORCHESTRATOR and $PERAGO_STORE, or embedded"
+def _on_option(minimum: str | None) -> Decorator:
+    default = minimum or "$PERAGO_ORCHESTRATOR and $PERAGO_STORE, or embedded"
     return click.option(
         "--on",
-        type=click.Choice(places_from(least)),
-        help="Who schedules and where workspaces live: this machine, this machine with lakeFS, "
-        f"Conductor with lakeFS, or those of `perago stack`.  [default: {default}]",
+        type=click.Choice(backends_from(minimum)),
+        help="Where tasks are scheduled and workspaces live: this machine; this machine with "
+        f"lakeFS; Conductor with lakeFS; the servers of `perago stack`.  [default: {default}]",
     )
 
 
-def place_to_name() -> tuple[str, ...]:
-    """The --home and --on that another command needs to find what this one worked on.
+def _log_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="Lines about attempts on standard error: text for people, JSON for programs (as with "
+        "--json).  [default: $PERAGO_LOG_FORMAT or text]",
+    )(command)
 
-    Empty if it finds it without.
+
+def backends_from(minimum: str | None) -> list[str]:
+    """The backends that have at least what ``minimum`` has; without it, all of them."""
+    names = list(BACKENDS)
+    return names[names.index(minimum) if minimum else 0 :]
+
+
+def backend_of(settings: Settings) -> str:
+    """The name by which --on finds the same servers, as long as the environment stays the same."""
+    chosen = {"store": settings.store, "orchestrator": settings.orchestrator}
+    return next((name for name, backend in BACKENDS.items() if backend == chosen), "conductor")
+
+
+def settings_for(
+    home: Path | None, on: str | None, minimum: str | None, log_format: str | None = None
+) -> Settings:
+    """The settings for the backend ``on``; without it, for the one that the environment names.
+
+    ``minimum`` wins over an environment that names less. Raises RuntimeConfigError for a wrong
+    setting, and for a stack that is not running.
     """
-    said = click.get_current_context().meta[_PLACE]
-    return tuple(word for name, value in said if value for word in (name, str(value)))
+    from perago.settings import load_settings
+
+    needed = {k: v for k, v in BACKENDS.get(minimum or "", {}).items() if v != "embedded"}
+    given: dict[str, object] = {
+        "home": home,
+        "log_format": log_format,
+        **(BACKENDS[on] if on else needed),
+    }
+    settings = load_settings(**given)
+    return _with_stack_servers(settings, given) if on == _STACK else settings
 
 
-def _settings(home: Path | None, on: str | None, least: str | None) -> Settings:
-    settings = settings_at(home, on, least)
+def _with_stack_servers(settings: Settings, given: dict[str, object]) -> Settings:
+    """Use the stack's servers and no credentials that the environment has for other servers."""
+    from pydantic_settings import DotEnvSettingsSource
+
+    from perago.settings import SERVERS_FIELDS, STACK_SETTINGS, load_settings, variable_of
+
+    _assert_stack_is_up(settings.stack.absolute())
+    of_stack = DotEnvSettingsSource(type(settings), env_file=settings.stack / STACK_SETTINGS)()
+    ours = load_settings(**given, **of_stack)
+    foreign = {
+        name: None
+        for fields in SERVERS_FIELDS
+        for name in fields
+        if variable_of(name) not in of_stack and getattr(ours, name) is not None
+    }
+    return ours.model_copy(update=foreign)
+
+
+def _assert_stack_is_up(directory: Path) -> None:
+    from perago.settings import STACK_SETTINGS
+    from perago.stack.server import read_record
+    from perago.stack.stack import KINDS
+
+    records = {kind.title: read_record(directory / kind.name) for kind in KINDS}
+    stopped = [title for title, record in records.items() if not (record and record.is_running)]
+    if stopped or not (directory / STACK_SETTINGS).is_file():
+        which = f"{' and '.join(stopped)} of " if 0 < len(stopped) < len(records) else ""
+        raise RuntimeConfigError(
+            f"--on stack: {which}the stack in {directory} isn't running",
+            fix="`perago stack up`; for a stack in another directory, set PERAGO_STACK to its "
+            ".perago/stack",
+        )
+
+
+def _checked_settings(
+    home: Path | None, on: str | None, minimum: str | None, log_format: str | None
+) -> Settings:
+    settings = settings_for(home, on, minimum, log_format)
     if settings.failpoints:
         from perago.wiring import open_failpoints
 
@@ -222,30 +193,55 @@ def _settings(home: Path | None, on: str | None, least: str | None) -> Settings:
     return settings
 
 
+class Closable(Protocol):
+    """A store, a queue, a client."""
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+T = TypeVar("T", bound=Closable)
+
+
+def close_with_command(resource: T) -> T:
+    """Close the resource when the running command ends, however it ends; returns it."""
+    click.get_current_context().call_on_close(resource.close)
+    return resource
+
+
+def backend_options() -> tuple[str, ...]:
+    """The --home and --on that another command needs to find what this one works on.
+
+    Empty if it needs none.
+    """
+    given = click.get_current_context().meta[_BACKEND_OPTIONS]
+    return tuple(word for name, value in given if value for word in (name, str(value)))
+
+
+def with_backend_options(text: str) -> str:
+    """Add this command's --home and --on to the `perago …` commands that ``text`` proposes."""
+    options = backend_options()
+    return re.sub(r"`perago (\w+)[^`]*`", lambda match: _completed(match, options), text)
+
+
 @contextmanager
-def _fixes_that_find_this_place() -> Iterator[None]:
-    """Complete the commands that an error proposes with the --home and --on of this one."""
+def _complete_fixes() -> Iterator[None]:
+    """Add this command's --home and --on to the commands that an error's fix proposes."""
     try:
         yield
     except PeragoError as error:
         if error.fix:
-            error.fix = naming_this_place(error.fix)
+            error.fix = with_backend_options(error.fix)
         raise
 
 
-def naming_this_place(words: str) -> str:
-    """The same words, with the commands in them completed by the --home and --on of this one."""
-    place = place_to_name()
-    return re.sub(r"`perago (\w+)[^`]*`", lambda m: _completed(m, place), words)
-
-
-def _completed(proposed: re.Match[str], place: tuple[str, ...]) -> str:
-    context = click.get_current_context()
-    root = context.find_root()
+def _completed(proposed: re.Match[str], options: tuple[str, ...]) -> str:
+    root = click.get_current_context().find_root()
     assert isinstance(root.command, click.Group)  # noqa: S101 - every command of ours is in one
     other = root.command.get_command(root, proposed[1])
     understood = {flag for param in other.params for flag in param.opts} if other else set()
-    said = proposed[0].strip("`")
-    pairs = zip(place[::2], place[1::2], strict=True)
-    missing = [(n, value) for n, value in pairs if n in understood and f" {n} " not in said]
-    return f"`{' '.join([said, *(shlex.join(pair) for pair in missing)])}`"
+    command = proposed[0].strip("`")
+    pairs = zip(options[::2], options[1::2], strict=True)
+    missing = [(n, value) for n, value in pairs if n in understood and f" {n} " not in command]
+    return f"`{' '.join([command, *(shlex.join(pair) for pair in missing)])}`"

@@ -10,8 +10,8 @@ import click
 
 from perago.cli.conductor_view import followed
 from perago.cli.local_view import PlainLines, watching
-from perago.cli.options import common_with, place_to_name
-from perago.cli.output import STARTING, meanwhile, tell
+from perago.cli.options import backend_options, common_options
+from perago.cli.output import STARTING, echo_err, status_line
 from perago.cli.refs import DEFAULT_BRANCH, repository_name, resolve_commit
 from perago.model.run import RunStatus
 from perago.operations.run_follow import follow
@@ -19,7 +19,7 @@ from perago.ports.orchestrator import SharedRuns
 from perago.worker.local_runner import run_pipeline
 
 if TYPE_CHECKING:
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.run import RunPlan, RunRecord
     from perago.ports.orchestrator import Runs
     from perago.ports.store import Store
@@ -41,7 +41,7 @@ def get_spark_ready_for(plan: RunPlan, settings: Settings) -> None:
     if settings.orchestrator != "embedded":
         return
     if any(find_task(step.module, step.task_name).engine == SPARK for step in plan.steps):
-        fetch_spark_prerequisites(settings, tell)
+        fetch_spark_prerequisites(settings, echo_err)
 
 
 # --- A run to its end in front of a person: worked on by this process, or by Conductor's ---
@@ -119,7 +119,7 @@ def watch_to_its_end(
     is_flag=True,
     help="On Conductor: register what isn't, or not as the code declares it, before it starts.",
 )
-@common_with(starts_slowly=True, on=True)
+@common_options(starts_slowly=True, on=True)
 def command(
     *,
     target: str | None,
@@ -131,7 +131,7 @@ def command(
     start_at: str | None,
     resume: str | None,
     register: bool,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> int:
     """Run a pipeline: TARGET is module:pipeline, or a module with just one.
@@ -156,15 +156,15 @@ def command(
         )
     if register and settings.orchestrator != "conductor":
         raise click.UsageError("--register is about Conductor: say --on conductor.")
-    with meanwhile(STARTING):
+    with status_line(STARTING):
         from perago.cli.declared import see_to_definitions
-        from perago.cli.options import for_this_command
+        from perago.cli.options import close_with_command
         from perago.cli.run import get_spark_ready_for, watch_to_its_end
         from perago.cli.run_summary import as_json, exit_code, summary
         from perago.declare.loading import load_pipeline
         from perago.wiring import open_runs
 
-        runs = for_this_command(open_runs(settings))
+        runs = close_with_command(open_runs(settings))
         if resume is not None:
             run_id = _resumable(runs, resume, target)
             get_spark_ready_for(runs.get(run_id).plan, settings)
@@ -188,7 +188,7 @@ def command(
             raise click.UsageError("Name a pipeline to run (module:pipeline), or use --resume.")
 
     record = watch_to_its_end(settings, runs, run_id, resume=resume is not None)
-    speaker.say(as_json(record), lambda: summary(record, place_to_name()))
+    output.show(as_json(record), lambda: summary(record, backend_options()))
     return exit_code(record)
 
 
@@ -204,14 +204,14 @@ def _start(
     start_at: str | None,
 ) -> str:
     from perago.cli.local_view import transferring
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.branch_ownership import own_branches
     from perago.operations.manual_commit import new_branch_source
     from perago.operations.run_start import StartingPoint, start_run
     from perago.wiring import open_store
 
     own = own_branches(settings)
-    store = for_this_command(open_store(settings))
+    store = close_with_command(open_store(settings))
     name = repository or repository_name(plan.name)
     if start_at is not None:
         start_at = _start_of_new_branch(store, name, branch, start_at)

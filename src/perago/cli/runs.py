@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common_with, console, place_to_name
-from perago.cli.output import STARTING, meanwhile
+from perago.cli.options import backend_options, common_options
+from perago.cli.output import STARTING, console, status_line
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.model.run import AttemptRecord, RunRecord
     from perago.operations.recovery import Aftermath
     from perago.ports.store import Store
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list."
 )
 @click.option("--logs", is_flag=True, help="With RUN: its steps, and what its tasks printed.")
-@common_with(on=True)
-def command(
-    *, run: str | None, limit: int, logs: bool, speaker: Speaker, settings: Settings
-) -> None:
+@common_options(on=True)
+def command(*, run: str | None, limit: int, logs: bool, output: Output, settings: Settings) -> None:
     """List runs, newest first; with RUN, show its attempts.
 
     RUN is a run's id, or a start of it that no other run has.
@@ -44,8 +42,8 @@ def command(
       which has the end of what a worker said, "logs": [{reference, retry, lines: [{at, line}]}].
     "held" says whether a process is working on the run right now, or Conductor sees to that.
     """
-    from perago.cli.options import for_this_command
-    from perago.cli.output import while_read
+    from perago.cli.options import close_with_command
+    from perago.cli.output import until_reader_leaves
     from perago.cli.run_logs import logs_of
     from perago.ports.orchestrator import SharedRuns
     from perago.wiring import open_runs, system_clock
@@ -54,7 +52,7 @@ def command(
     if logs and run is None:
         raise click.UsageError("--logs needs a RUN: 'perago runs RUN --logs'.")
 
-    book = for_this_command(open_runs(settings))
+    book = close_with_command(open_runs(settings))
 
     def document(record: RunRecord) -> dict[str, object]:
         held = isinstance(book, SharedRuns) or is_held(settings, record.id)
@@ -63,16 +61,16 @@ def command(
 
     if run is None:
         listed = [document(record) for record in book.runs(limit=limit)]
-        speaker.say({"runs": listed}, lambda: _listing(listed))
+        output.show({"runs": listed}, lambda: _listing(listed))
         return
     record = book.find(run)
     shown = document(record) | {"attempts": [attempt_document(a) for a in record.attempts]}
     kept = logs_of(book, settings.logs, record) if logs else None
-    if kept is not None and speaker.as_json:
+    if kept is not None and output.as_json:
         shown |= kept.document()
-    speaker.say(shown, lambda: _details(record, shown))
-    if kept is not None and not speaker.as_json:
-        with while_read():
+    output.show(shown, lambda: _details(record, shown))
+    if kept is not None and not output.as_json:
+        with until_reader_leaves():
             kept.show()
 
 
@@ -130,7 +128,7 @@ def _listing(runs: list[dict[str, object]]) -> RenderableType:
     from perago.cli.output import status, table
 
     if not runs:
-        start = shlex.join(["perago", "run", "module:pipeline", *place_to_name()])
+        start = shlex.join(["perago", "run", "module:pipeline", *backend_options()])
         return Text(f"no runs yet: start one with `{start}`")
     headings = ("run", "status", "steps", "pipeline", "branch", "started", "took")
     rows = [
@@ -198,7 +196,7 @@ def _is_abandoned(run: dict[str, object]) -> bool:
 
 def _no_runner(run: dict[str, object]) -> str:
     name = str(run["id"])[:RUN_LENGTH]
-    resume = shlex.join(["perago", "run", "--resume", name, *place_to_name()])
+    resume = shlex.join(["perago", "run", "--resume", name, *backend_options()])
     return f"run {name} has no runner: resume with `{resume}`"
 
 
@@ -208,8 +206,8 @@ def _no_runner(run: dict[str, object]) -> str:
 @click.command()
 @click.argument("run")
 @click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with it.")
-@common_with(on=True)
-def cancel_command(*, run: str, reason: str, speaker: Speaker, settings: Settings) -> None:
+@common_options(on=True)
+def cancel_command(*, run: str, reason: str, output: Output, settings: Settings) -> None:
     """End a run for good; what its completed steps published stays published.
 
     RUN is a run's id, or a start of it that no other run has. The process working on the run
@@ -222,14 +220,14 @@ def cancel_command(*, run: str, reason: str, speaker: Speaker, settings: Setting
     """
     from rich.text import Text
 
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.wiring import open_runs
 
-    runs = for_this_command(open_runs(settings))
+    runs = close_with_command(open_runs(settings))
     found = runs.find(run)
     runs.cancel(found.id, reason)
     record = runs.get(found.id)
-    speaker.say(
+    output.show(
         {
             "id": record.id,
             "status": record.status.value,
@@ -247,8 +245,8 @@ _SHOWN_COMMITS = 20
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.option("--dry-run", is_flag=True, help="Only say what the run left behind; start nothing.")
-@common_with(starts_slowly=True, on=True)
-def recover_command(*, run: str, dry_run: bool, speaker: Speaker, settings: Settings) -> int:
+@common_options(starts_slowly=True, on=True)
+def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settings) -> int:
     """Start a run as RUN was started, but from its branch's present head, and watch it to its end.
 
     RUN is the id of a run, on Conductor of a workflow, or a start of it that no other one has. It
@@ -262,29 +260,29 @@ def recover_command(*, run: str, dry_run: bool, speaker: Speaker, settings: Sett
       of `history`], "run": the new one as of `run`; null with --dry-run}; of a run without a
       workspace all but its own are null
     """
-    with meanwhile(STARTING):
-        from perago.cli.options import for_this_command
+    with status_line(STARTING):
+        from perago.cli.options import close_with_command
         from perago.cli.run import watch_to_its_end
         from perago.cli.run_summary import as_json, exit_code, summary
         from perago.operations.branch_ownership import own_branches
         from perago.operations.recovery import aftermath, assert_recoverable, recover
         from perago.wiring import open_runs, open_store
 
-        runs = for_this_command(open_runs(settings))
-        store = for_this_command(open_store(settings))
+        runs = close_with_command(open_runs(settings))
+        store = close_with_command(open_store(settings))
         stopped = runs.find(run)
         assert_recoverable(runs, stopped)
         left = aftermath(store, stopped)
         document = _document(store, stopped, left)
     if dry_run:
-        speaker.say(document, lambda: _layout(document))
+        output.show(document, lambda: _layout(document))
         return 0
-    if not speaker.as_json:
+    if not output.as_json:
         console(stderr=True).print(_layout(document))
 
     started = recover(runs, store, stopped, own=own_branches(settings))
     record = watch_to_its_end(settings, runs, started)
-    speaker.say(document | {"run": as_json(record)}, lambda: summary(record, place_to_name()))
+    output.show(document | {"run": as_json(record)}, lambda: summary(record, backend_options()))
     return exit_code(record)
 
 

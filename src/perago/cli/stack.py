@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.options import common
-from perago.cli.output import is_terminal, tell, while_read
+from perago.cli.output import echo_err, is_terminal, until_reader_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.settings import Settings
     from perago.toolchain.cache import OnLine
 
@@ -57,7 +57,7 @@ def command() -> None:
 @command.command(short_help="Get what is missing, start the servers, wait until they answer.")
 @_servers
 @common
-def up(*, servers: Named, speaker: Speaker, settings: Settings) -> None:
+def up(*, servers: Named, output: Output, settings: Settings) -> None:
     """Get what is missing, start the servers, wait until they answer. Again: repairs what died.
 
     The first time on a machine lakeFS is built from source, Conductor fetched and started once,
@@ -73,13 +73,13 @@ def up(*, servers: Named, speaker: Speaker, settings: Settings) -> None:
     with _progress() as show:
         started = stack.up(directory, show, only=servers)
     document = {**_status_document(directory, servers), "started": started}
-    speaker.say(document, lambda: _up_layout(document))
+    output.show(document, lambda: _up_layout(document))
 
 
 @command.command(short_help="Stop the servers; their data stays.")
 @click.option("--delete-data", is_flag=True, help="Delete data, logs and credentials as well.")
 @common
-def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
+def down(*, delete_data: bool, output: Output, settings: Settings) -> None:
     """Stop the servers. Their data stays for the next `up`, unless it is to be deleted.
 
     \b
@@ -90,13 +90,13 @@ def down(*, delete_data: bool, speaker: Speaker, settings: Settings) -> None:
     with _progress() as show:
         stopped = stack.down(_directory(settings), show, delete_data=delete_data)
     document = {"stopped": stopped, "deleted_data": delete_data}
-    speaker.say(document, lambda: _down_layout(stopped, delete_data=delete_data))
+    output.show(document, lambda: _down_layout(stopped, delete_data=delete_data))
 
 
 @command.command(short_help="Show how the servers are.")
 @_servers
 @common
-def status(*, servers: Named, speaker: Speaker, settings: Settings) -> int:
+def status(*, servers: Named, output: Output, settings: Settings) -> int:
     """Show how the servers are. Exit code 1 unless all of them run and answer.
 
     \b
@@ -105,7 +105,7 @@ def status(*, servers: Named, speaker: Speaker, settings: Settings) -> int:
       disk_bytes, directory, log}]}
     """
     document = _status_document(_directory(settings), servers)
-    speaker.say(document, lambda: _status_layout(document))
+    output.show(document, lambda: _status_layout(document))
     return 0 if document["ok"] else 1
 
 
@@ -125,7 +125,7 @@ def logs(
     servers: Named,
     follow: bool,
     lines: int,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Show the end of what the servers logged.
@@ -138,13 +138,13 @@ def logs(
 
     shown = stack.status(_directory(settings), only=servers)
     found = [(one.name, one.log) for one in shown if one.log.exists()]
-    if speaker.as_json:
+    if output.as_json:
         listed = [{"name": n, "path": str(p), "bytes": p.stat().st_size} for n, p in found]
-        speaker.say({"logs": listed}, lambda: "")
+        output.show({"logs": listed}, lambda: "")
         return
     if not found:
-        tell("nothing was logged: `perago stack up` starts the servers")
-    with while_read():
+        echo_err("nothing was logged: `perago stack up` starts the servers")
+    with until_reader_leaves():
         ends = {path: path.stat().st_size for _, path in found}
         heading = _Heading(found)
         for _, path in found:
@@ -159,7 +159,7 @@ def logs(
 @_servers
 @click.option("--quiet", is_flag=True, help="Say nothing when there is nothing to get.")
 @common
-def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings) -> None:
+def prepare(*, servers: Named, quiet: bool, output: Output, settings: Settings) -> None:
     """Get what the servers need, and start nothing. Without a SERVER: what any of them needs.
 
     \b
@@ -173,21 +173,21 @@ def prepare(*, servers: Named, quiet: bool, speaker: Speaker, settings: Settings
     del settings
     with _progress() as show:
         got = stack.prepare(show, only=servers)
-    if got or not quiet or speaker.as_json:
+    if got or not quiet or output.as_json:
         line = f"got {', '.join(got)}" if got else "nothing is missing"
         document = {"got": got, "tools": str(tools_directory())}
-        speaker.say(document, lambda: Text(f"{line}; {tools_directory()}"))
+        output.show(document, lambda: Text(f"{line}; {tools_directory()}"))
 
 
 @contextmanager
 def _progress() -> Iterator[OnLine]:
     """One line that changes, with the time it takes, on a terminal; else a line for each step."""
     if not is_terminal(sys.stderr):
-        yield tell
+        yield echo_err
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from perago.cli.options import console
+    from perago.cli.output import console
 
     shown = Progress(
         SpinnerColumn(),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
-from perago.cli.output import is_terminal, tell
+from perago.cli.options import common_options
+from perago.cli.output import echo_err, is_terminal
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, duration
 from perago.model.attempt import AttemptStep
 from perago.worker.events import NobodyWatching
@@ -21,7 +21,7 @@ from perago.worker.events import NobodyWatching
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.errors import PeragoError
     from perago.model.attempt import Attempt
     from perago.settings import Settings
@@ -104,7 +104,7 @@ class JsonAttempts(_Attempts):
 
     def _line(self, event: str, **fields: object) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        tell(json.dumps({"at": at, "event": event, **fields}, ensure_ascii=False, default=str))
+        echo_err(json.dumps({"at": at, "event": event, **fields}, ensure_ascii=False, default=str))
 
 
 class PlainAttempts(_Attempts):
@@ -112,20 +112,20 @@ class PlainAttempts(_Attempts):
 
     def serving(self, worker_id: str, modules: Sequence[str], jobs: int | None) -> None:
         at_a_time = f" with {jobs} at a time" if jobs else ""
-        tell(f"{_now()}serving {', '.join(modules)}{at_a_time}, as {worker_id}")
+        echo_err(f"{_now()}serving {', '.join(modules)}{at_a_time}, as {worker_id}")
 
     def orchestrator_heard(self) -> None:
-        tell(f"{_now()}{click.style('Conductor answers', fg='green')}")
+        echo_err(f"{_now()}{click.style('Conductor answers', fg='green')}")
 
     def orchestrator_unheard(self, error: PeragoError) -> None:
-        tell(f"{_now()}{click.style('Conductor is away', fg='yellow')}: {error}")
+        echo_err(f"{_now()}{click.style('Conductor is away', fg='yellow')}: {error}")
 
     def trouble(self, error: PeragoError) -> None:
-        tell(f"{_now()}{click.style('trouble', fg='yellow')}: {error}")
+        echo_err(f"{_now()}{click.style('trouble', fg='yellow')}: {error}")
 
     def attempt_started(self, attempt: Attempt) -> None:
         super().attempt_started(attempt)
-        tell(f"{_now()}{click.style('▸', fg='blue')} {_name(attempt)}")
+        echo_err(f"{_now()}{click.style('▸', fg='blue')} {_name(attempt)}")
 
     def _say(self, attempt: Attempt, seen: _Seen, status: str, reason: str | None) -> None:
         good = status == "COMPLETED"
@@ -133,10 +133,10 @@ class PlainAttempts(_Attempts):
         took = duration(time.monotonic() - seen.began)
         published = f"  {seen.path} {str(seen.ref)[:COMMIT_LENGTH]} ({seen.level})"
         tail = (published if good and seen.ref else "") + (f"  {reason}" if reason else "")
-        tell(f"{_now()}{mark} {_name(attempt)}  {status}  {took}{tail}")
+        echo_err(f"{_now()}{mark} {_name(attempt)}  {status}  {took}{tail}")
 
     def _warn(self, attempt: Attempt, warning: str) -> None:
-        tell(f"{_now()}{click.style('warning', fg='yellow')}: {_name(attempt)}: {warning}")
+        echo_err(f"{_now()}{click.style('warning', fg='yellow')}: {_name(attempt)}: {warning}")
 
 
 class Counted(NobodyWatching):
@@ -198,13 +198,13 @@ _MOST_BY_DEFAULT = 4
     metavar="HOST:PORT",
     help="Answer for health, readiness and metrics there.  [default: $PERAGO_LISTEN, or nowhere]",
 )
-@common_with(starts_slowly=True, on=True, least="conductor")
+@common_options(starts_slowly=True, on=True, minimum="conductor")
 def command(
     *,
     modules: tuple[str, ...],
     jobs: int | None,
     listen: str | None,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Serve Conductor with the tasks of MODULES, until SIGTERM or Ctrl-C.
@@ -229,7 +229,7 @@ def command(
     targets = resolve_targets(modules)
     if settings.lakefs_endpoint is None:  # needless for tasks without a workspace
         settings = settings.model_copy(update={"store": "embedded"})
-    lines = PlainAttempts() if is_terminal(sys.stderr) and not speaker.as_json else JsonAttempts()
+    lines = PlainAttempts() if is_terminal(sys.stderr) and not output.as_json else JsonAttempts()
     counted = Counted()
     with (
         serving(listen or settings.listen) as (telemetry, show_state_of),
@@ -246,7 +246,7 @@ def command(
         lines.serving(service.worker_id, targets, jobs)
         service.run()
     document = counted.document()
-    speaker.say(document, lambda: f"stopped after {counted.attempts} attempts")
+    output.show(document, lambda: f"stopped after {counted.attempts} attempts")
 
 
 def _troubles(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_with
+from perago.cli.options import common_options
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.formatting import count, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perago.cli.options import Speaker
+    from perago.cli.output import Output
     from perago.ports.store import Store
     from perago.settings import Settings
 
@@ -54,13 +54,13 @@ def parse_period(
     "hour after that has ended.  [default: 1h; on lakeFS 7d]",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@common_with(on=True)
+@common_options(on=True)
 def gc_command(
     *,
     keep: float,
     orphans_after: float | None,
     dry_run: bool,
-    speaker: Speaker,
+    output: Output,
     settings: Settings,
 ) -> None:
     """Remove what dead attempts left, then commits and bytes no branch leads to.
@@ -82,10 +82,10 @@ def gc_command(
     if settings.store == "lakefs":
         _assert_no_period()
         document = _on_lakefs(settings, orphans_after, dry_run=dry_run)
-        speaker.say(document, lambda: _gc_layout(document, _cache_words(document)))
+        output.show(document, lambda: _gc_layout(document, _cache_words(document)))
     else:
         document = _embedded(settings, orphans_after, keep=keep, dry_run=dry_run)
-        speaker.say(document, lambda: _gc_layout(document, _store_words(document)))
+        output.show(document, lambda: _gc_layout(document, _store_words(document)))
 
 
 def _assert_no_period() -> None:
@@ -97,11 +97,11 @@ def _assert_no_period() -> None:
 def _embedded(
     settings: Settings, orphans_after: float | None, *, keep: float, dry_run: bool
 ) -> dict[str, object]:
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import ORPHAN_SECONDS
     from perago.wiring import open_embedded
 
-    store = for_this_command(open_embedded(settings))
+    store = close_with_command(open_embedded(settings))
     seconds = ORPHAN_SECONDS if orphans_after is None else orphans_after
     found = _leftovers(store, settings, seconds, dry_run=dry_run)
     return found | asdict(store.gc(keep_seconds=keep, dry_run=dry_run))
@@ -110,11 +110,11 @@ def _embedded(
 def _on_lakefs(
     settings: Settings, orphans_after: float | None, *, dry_run: bool
 ) -> dict[str, object]:
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import SHARED_ORPHAN_SECONDS
     from perago.wiring import open_lakefs, open_object_cache
 
-    store = for_this_command(open_lakefs(settings))
+    store = close_with_command(open_lakefs(settings))
     seconds = SHARED_ORPHAN_SECONDS if orphans_after is None else orphans_after
     found = _leftovers(store, settings, seconds, dry_run=dry_run)
     with closing(open_object_cache(settings)) as cache:
@@ -126,12 +126,12 @@ def _leftovers(
     store: Store, settings: Settings, orphan_seconds: float, *, dry_run: bool
 ) -> dict[str, object]:
     """Collect what dead attempts left, and say what that was."""
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import collect_leftovers
     from perago.ports.orchestrator import SharedRuns
     from perago.wiring import open_runs, system_clock
 
-    runs = for_this_command(open_runs(settings))
+    runs = close_with_command(open_runs(settings))
 
     collected = collect_leftovers(
         store,
@@ -189,8 +189,8 @@ def _listed(value: object) -> list[str]:
 
 
 @click.command()
-@common_with(on=True)
-def verify_command(*, speaker: Speaker, settings: Settings) -> int:
+@common_options(on=True)
+def verify_command(*, output: Output, settings: Settings) -> int:
     """Follow every chain from branch to bytes and re-hash all of it. Exit code 1 for any damage.
 
     Of the embedded store only: lakeFS looks after its own bytes.
@@ -204,7 +204,7 @@ def verify_command(*, speaker: Speaker, settings: Settings) -> int:
     from dataclasses import asdict
 
     from perago.cli.local_view import transferring
-    from perago.cli.options import for_this_command
+    from perago.cli.options import close_with_command
     from perago.wiring import open_embedded
 
     if settings.store == "lakefs":
@@ -213,7 +213,7 @@ def verify_command(*, speaker: Speaker, settings: Settings) -> int:
             "object that it fetches from there",
             fix="`perago verify --on embedded` verifies the embedded store of this home",
         )
-    store = for_this_command(open_embedded(settings))
+    store = close_with_command(open_embedded(settings))
     with transferring("verify") as progress:
         report = store.verify(progress)
     affected = _affected(store, {finding.id for finding in report.findings})
@@ -223,7 +223,7 @@ def verify_command(*, speaker: Speaker, settings: Settings) -> int:
         "missing": report.missing,
         "corrupt": report.corrupt,
     }
-    speaker.say(document, lambda: _verify_layout(document))
+    output.show(document, lambda: _verify_layout(document))
     return 0 if report.clean else 1
 
 

@@ -32,7 +32,7 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
     """Look at this machine, in an order in which an early failure explains later ones.
 
     Where attempts and runs are kept depends on the lakeFS in use. While none is set up, which is
-    for the diagnosis of lakeFS to tell, they aren't looked at.
+    for the diagnosis of lakeFS to echo_err, they aren't looked at.
     """
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,

@@ -108,7 +108,7 @@ def test_a_task_that_isnt_in_the_plan_is_shown_too():
 
 @pytest.fixture
 def lines(capfd, monkeypatch):
-    monkeypatch.setattr("perago.cli.conductor_view.place_to_name", lambda: ("--on", "conductor"))
+    monkeypatch.setattr("perago.cli.conductor_view.backend_options", lambda: ("--on", "conductor"))
 
     def after(*sights, in_words=False):
         with followed(run(), in_words=in_words) as view:
@@ -170,7 +170,7 @@ def test_in_a_file_people_read_what_started_and_how_it_ended(lines):
 
 
 def test_on_a_terminal_remarks_stay_above_the_table(monkeypatch):
-    monkeypatch.setattr("perago.cli.conductor_view.place_to_name", lambda: ())
+    monkeypatch.setattr("perago.cli.conductor_view.backend_options", lambda: ())
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100, highlight=False)
     table = FollowedTable(run(DUE), terminal)
     with Live(table, console=terminal, transient=True, auto_refresh=False) as live:

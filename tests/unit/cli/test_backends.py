@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from perago.cli.options import place_of, places_from, settings_at
+from perago.cli.options import backend_of, backends_from, settings_for
 from perago.errors import RuntimeConfigError
 from perago.settings import STACK_SETTINGS
 from perago.stack.processes import process_of
@@ -53,27 +53,27 @@ def stack(tmp_path):
 def test_each_place_has_its_servers(on, store, orchestrator, monkeypatch):
     monkeypatch.setenv("PERAGO_STORE", "lakefs")
     monkeypatch.setenv("PERAGO_ORCHESTRATOR", "conductor")
-    settings = settings_at(None, on, None)
+    settings = settings_for(None, on, None)
     assert (settings.store, settings.orchestrator) == (store, orchestrator)
-    assert place_of(settings) == on
+    assert backend_of(settings) == on
 
 
 def test_without_it_the_environment_decides(monkeypatch):
-    assert place_of(settings_at(None, None, None)) == "embedded"
+    assert backend_of(settings_for(None, None, None)) == "embedded"
     monkeypatch.setenv("PERAGO_STORE", "lakefs")
-    assert place_of(settings_at(None, None, None)) == "lakefs"
+    assert backend_of(settings_for(None, None, None)) == "lakefs"
 
 
 def test_a_command_that_needs_servers_has_them_and_more_if_the_environment_says(monkeypatch):
-    assert place_of(settings_at(None, None, "lakefs")) == "lakefs"
+    assert backend_of(settings_for(None, None, "lakefs")) == "lakefs"
     monkeypatch.setenv("PERAGO_ORCHESTRATOR", "conductor")
-    assert place_of(settings_at(None, None, "lakefs")) == "conductor"
+    assert backend_of(settings_for(None, None, "lakefs")) == "conductor"
 
 
 def test_such_a_command_offers_no_place_that_lacks_them():
-    assert places_from(None) == ["embedded", "lakefs", "conductor", "stack"]
-    assert places_from("lakefs") == ["lakefs", "conductor", "stack"]
-    assert places_from("conductor") == ["conductor", "stack"]
+    assert backends_from(None) == ["embedded", "lakefs", "conductor", "stack"]
+    assert backends_from("lakefs") == ["lakefs", "conductor", "stack"]
+    assert backends_from("conductor") == ["conductor", "stack"]
 
 
 @pytest.mark.usefixtures("stack")
@@ -82,7 +82,7 @@ def test_on_the_stack_nobody_elses_servers_and_keys_count(monkeypatch):
     monkeypatch.setenv("CONDUCTOR_SERVER_URL", "http://production.example/api")
     monkeypatch.setenv("CONDUCTOR_AUTH_KEY", "production-key")
     monkeypatch.setenv("CONDUCTOR_AUTH_SECRET", "production-secret")
-    settings = settings_at(None, "stack", None)
+    settings = settings_for(None, "stack", None)
     assert (settings.store, settings.orchestrator) == ("lakefs", "conductor")
     address, key, secret = settings.lakefs_login
     assert (address, key) == ("http://127.0.0.1:1", "stack-key")
@@ -93,7 +93,7 @@ def test_on_the_stack_nobody_elses_servers_and_keys_count(monkeypatch):
 
 def test_a_stack_that_was_never_up_is_told_with_the_command_that_starts_it(tmp_path):
     with pytest.raises(RuntimeConfigError, match="isn't running") as refused:
-        settings_at(None, "stack", None)
+        settings_for(None, "stack", None)
     assert str(tmp_path) in refused.value.message
     assert "`perago stack up`" in refused.value.fix
 
@@ -102,4 +102,4 @@ def test_a_stack_that_was_never_up_is_told_with_the_command_that_starts_it(tmp_p
 def test_a_stack_that_is_half_up_isnt_used(stack, missing):
     (stack / missing).unlink()
     with pytest.raises(RuntimeConfigError, match="isn't running"):
-        settings_at(None, "stack", None)
+        settings_for(None, "stack", None)
