@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,8 +85,9 @@ def mortal_server(_mortal_server):
 @pytest.fixture
 def hasty(monkeypatch):
     """Nobody waits long for a server that won't come back before the attempt has ended."""
-    for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "FIRST_RETRY", "LONGEST_RETRY"):
-        monkeypatch.setattr(client, f"{name}_SECONDS", 0.01)
+    for name in ("READ_BACKOFF", "TRANSFER_BACKOFF"):
+        quick = replace(getattr(client, name), first=0.01, longest=0.01)
+        monkeypatch.setattr(client, name, quick)
 
 
 @pytest.fixture(scope="session")

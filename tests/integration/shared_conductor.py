@@ -17,7 +17,7 @@ STARTS_SOONER = ("-XX:TieredStopAtLevel=1",)
 def shared_conductor(directory):
     """Its API's address. The first process starts it, the last one ends it."""
     users, server = directory / "users", directory / "server"
-    with locked(directory / "lock", lambda: None):
+    with locked(directory / "lock"):
         count = _read(users)
         if count == 0:
             start_conductor(server)
@@ -25,7 +25,7 @@ def shared_conductor(directory):
     try:
         yield read_record(server).health_url.replace("/health", "/api")
     finally:
-        with locked(directory / "lock", lambda: None):
+        with locked(directory / "lock"):
             left = _read(users) - 1
             users.write_text(str(left))
             if left == 0:

@@ -123,7 +123,8 @@ def wired(lakefs_server, wire, tmp_path):
 
 @pytest.fixture
 def in_a_hurry(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_RETRY_SECONDS", 0.01)
+    quick = replace(client.TRANSFER_BACKOFF, first=0.01)
+    monkeypatch.setattr(client, "TRANSFER_BACKOFF", quick)
 
 
 # --- there and back ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import resource
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from lakefs_bench import LakeFSBench, store_on
@@ -189,10 +190,9 @@ def test_a_dirty_branch_takes_no_replacement(bench):
 @pytest.fixture
 def patient(monkeypatch):
     """However slow this machine starts a server, reads and uploads are still waiting for it."""
-    monkeypatch.setattr(client, "READ_ATTEMPTS", 200)
-    monkeypatch.setattr(client, "ATTEMPTS", 200)
-    for name in ("LONGEST_PAUSE_SECONDS", "LONGEST_RETRY_SECONDS"):
-        monkeypatch.setattr(client, name, 0.2)
+    for name in ("READ_BACKOFF", "TRANSFER_BACKOFF"):
+        patient = replace(getattr(client, name), attempts=200, longest=0.2)
+        monkeypatch.setattr(client, name, patient)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import sqlite3
 import sys
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from perago.doctor.finding import Finding
 from perago.errors import PeragoError, RuntimeConfigError
+from perago.file_lock import is_locked, try_lock
 from perago.formatting import RUN_LENGTH, count, size
 
 if TYPE_CHECKING:
@@ -133,15 +132,7 @@ def _filesystem(settings: Settings) -> Iterator[Finding]:
 
 def _locks_work(directory: Path) -> bool:
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".perago-doctor-") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        other = os.open(held.name, os.O_RDWR)
-        try:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(other)
-    return False
+        return try_lock(held.fileno()) and is_locked(Path(held.name))
 
 
 def _shares_blocks(directory: Path) -> bool:

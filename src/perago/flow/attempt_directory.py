@@ -7,7 +7,6 @@ stays locked while its process lives; that is how a collector tells a leftover f
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import BranchNotFoundError, RepositoryNotFoundError, RuntimeConfigError
+from perago.file_lock import is_locked, try_lock
 from perago.model.workspace import MARKER_NAME
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _write_marker(path: Path, content: dict[str, object]) -> int:
     unnamed = path / _UNNAMED_MARKER
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(lock)  # always free: no other process knows the file yet
         with os.fdopen(lock, "wb", closefd=False) as file:
             file.write(json.dumps(content, indent=1).encode())
         unnamed.rename(path / MARKER_NAME)
@@ -206,7 +206,7 @@ def leftovers(root: Path) -> Iterator[Leftover]:
     """
     for path in sorted(root.glob("*/")):
         marker = path / MARKER_NAME
-        if not is_attempt_directory(path) or _is_held(marker):
+        if not is_attempt_directory(path) or is_locked(marker):
             continue
         content = _read(marker)
         if content or _untouched_for(path) > NAMELESS_SECONDS:
@@ -244,19 +244,3 @@ def collect(store: Store, leftover: Leftover) -> bool:
     with suppress(OSError):  # it stays findable, or somebody else was quicker
         remove_marker_last(leftover.path)
     return not leftover.path.exists()
-
-
-def _is_held(marker: Path) -> bool:
-    try:
-        descriptor = os.open(marker, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    except PermissionError:  # another user's, and theirs to collect
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

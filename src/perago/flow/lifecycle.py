@@ -38,12 +38,11 @@ from perago.flow.fences import (
 )
 from perago.flow.publish import Publication
 from perago.flow.report import (
-    FIRST_PAUSE_SECONDS,
+    BACKOFF,
     body_error,
     completed,
     failed,
     hand_in,
-    longer,
 )
 from perago.flow.runtime import Steps
 from perago.flow.stage import staging_area
@@ -330,7 +329,7 @@ class _Attempt:
 
     def _reload(self) -> AttemptSnapshot:
         """How the attempt stands. One who doesn't answer is asked on while the lease allows it."""
-        pause = FIRST_PAUSE_SECONDS
+        pause = BACKOFF.first
         while True:
             try:
                 return self.runtime.orchestrator.reload(self.delivery.attempt)
@@ -338,7 +337,7 @@ class _Attempt:
                 if self.lease.remaining() - pause < self.budget.publish_seconds:
                     raise
             self.runtime.clock.sleep(pause)
-            pause = longer(pause)
+            pause = BACKOFF.after(pause)
 
     def _look_for_other_writers(self, workspace: WorkspaceRef) -> None:
         """One active workflow writes a branch at a time: checked before any work is put in."""
@@ -366,7 +365,7 @@ class _Attempt:
         """Return when the store has the input commit, which it may take a while to say."""
         clock = self.runtime.clock
         deadline = clock.monotonic() + self.runtime.store_patience_seconds
-        pause, is_told = FIRST_PAUSE_SECONDS, False
+        pause, is_told = BACKOFF.first, False
         while True:
             try:
                 return self._assert_input_commit(workspace)
@@ -378,7 +377,7 @@ class _Attempt:
                     self.runtime.journal.event("store.away", warning=warning)
                     is_told = True
             clock.sleep(pause)
-            pause = longer(pause)
+            pause = BACKOFF.after(pause)
 
     def _assert_input_commit(self, workspace: WorkspaceRef) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING
 
+from perago.backoff import Backoff
 from perago.errors import OrchestratorUnavailableError, PeragoError, TaskBodyError
 from perago.model.attempt import TaskStatus, is_superseded
 from perago.model.outcome import REASON_LIMIT, ReportReceipt, TaskReport
@@ -16,13 +17,8 @@ if TYPE_CHECKING:
     from perago.model.attempt import Delivery
     from perago.ports.environment import Lease
 
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 5.0
-
-
-def longer(pause: float) -> float:
-    """The pause before the next try, after one that was no use either."""
-    return min(pause * 2, LONGEST_PAUSE_SECONDS)
+BACKOFF = Backoff(first=0.2, longest=5.0)
+"""Between requests that the orchestrator or the store did not answer."""
 
 
 def completed(output: Mapping[str, object]) -> TaskReport:
@@ -61,7 +57,7 @@ def hand_in(
     runtime: Runtime, delivery: Delivery, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
     """Report until it is answered or the lease is over, then read back; None if that fails too."""
-    pause = FIRST_PAUSE_SECONDS
+    pause = BACKOFF.first
     while True:
         try:
             return runtime.orchestrator.report(delivery, report)
@@ -71,7 +67,7 @@ def hand_in(
                 runtime.journal.event("report.given_up", error=error.message)
                 return _read_back(runtime, delivery, report) if is_unanswered else None
         runtime.clock.sleep(pause)
-        pause = longer(pause)
+        pause = BACKOFF.after(pause)
 
 
 def _read_back(runtime: Runtime, delivery: Delivery, report: TaskReport) -> ReportReceipt | None:

@@ -10,7 +10,6 @@ it and made another. So what we know of ours has to be in its history.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from perago.errors import (
     RuntimeConfigError,
     StoreRefusedError,
 )
+from perago.file_lock import locked
 from perago.operations.manual_commit import create_branch
 
 if TYPE_CHECKING:
@@ -153,14 +153,9 @@ class OwnBranches:
     @contextmanager
     def _deciding_about(self, repository: str, branch: str) -> Iterator[_ClaimFile]:
         name = f"{self._endpoint}\n{repository}\n{branch}"
-        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(path) as descriptor:
             yield _ClaimFile(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class _ClaimFile:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from perago.backoff import Backoff
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import TaskStatus
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 UNATTENDED_SECONDS = 60.0
 """How long nobody has to have asked for a task before it is said that no worker is there."""
-_FIRST_PAUSE_SECONDS = 0.3
-_LONGEST_PAUSE_SECONDS = 2.0
+_BACKOFF = Backoff(first=0.3, longest=2.0, growth=1.2)
 _SECONDS_BETWEEN_ROLL_CALLS = 5.0
 
 
@@ -49,7 +49,7 @@ def follow(
     An orchestrator that doesn't answer is asked until it does. Raises whatever else it says no
     with.
     """
-    seconds, roll_call_at = _FIRST_PAUSE_SECONDS, 0.0
+    seconds, roll_call_at = _BACKOFF.first, 0.0
     unattended: tuple[str, ...] = ()
     while True:
         trouble = None
@@ -65,7 +65,7 @@ def follow(
         yield Sight(record, trouble, unattended)
         if trouble is None and not record.status.is_active:
             return
-        seconds = _FIRST_PAUSE_SECONDS if changed else min(seconds * 1.2, _LONGEST_PAUSE_SECONDS)
+        seconds = _BACKOFF.first if changed else _BACKOFF.after(seconds)
         pause(seconds)
 
 

@@ -194,7 +194,7 @@ def _answers_soon(record: ServerRecord, start_timeout_seconds: float) -> bool:
     return True
 
 
-def _alone(directory: Path, on_line: OnLine) -> AbstractContextManager[None]:
+def _alone(directory: Path, on_line: OnLine) -> AbstractContextManager[int]:
     return locked(
         directory / "lock", lambda: on_line(f"waiting: another command works on {directory}")
     )

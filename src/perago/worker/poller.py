@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from perago.backoff import Backoff
 from perago.errors import OrchestratorError, OrchestratorUnavailableError
 from perago.worker.heartbeats import Held, Lost, speak_for_the_dead, tend
 from perago.worker.messages import (
@@ -64,12 +65,11 @@ DEAF_SECONDS = 30.0
 PULSE_SECONDS = 5.0
 """How often the supervisor hears from us, so that a stuck poller can be told from an idle one."""
 
-FIRST_PAUSE_SECONDS = 0.02
-LONGEST_PAUSE_SECONDS = 1.0
-"""While there is no work: from the first pause to the longest, doubling."""
+IDLE = Backoff(first=0.02, longest=1.0)
+"""Between polls while there is no work."""
 
-AWAY_SECONDS = 5.0
-"""The longest pause while the orchestrator doesn't answer."""
+UNREACHABLE = Backoff(first=0.02, longest=5.0)
+"""Between requests while the orchestrator doesn't answer."""
 
 _TALKING_THREADS = 8
 
@@ -143,7 +143,7 @@ class Poller:
 
     # --- asking for work --------------------------------------------------------------------------
     def _ask(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause = IDLE.first
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -152,7 +152,7 @@ class Poller:
                 # A slot that has become free has just ended an attempt, and what follows on that
                 # is the likeliest thing to be there now.
                 if self._freshly_offered:
-                    pause = FIRST_PAUSE_SECONDS
+                    pause = IDLE.first
                     self._freshly_offered = False
                 names, limit = self._task_names, self._slots + self._ahead
                 self._is_asking = True
@@ -170,7 +170,7 @@ class Poller:
             found = self._orchestrator.poll(names, worker_id=self._worker_id, limit=limit)
         except OrchestratorError as error:
             self._note_silence(error)
-            return min(max(pause, FIRST_PAUSE_SECONDS) * 2, AWAY_SECONDS)
+            return UNREACHABLE.after(pause)
         self._note_answer()
         news: list[News] = [Delivered(delivery, asked_at) for delivery in found]
         with self._changed:
@@ -182,8 +182,8 @@ class Poller:
         if news:
             self._tell(*news)
         if found:
-            return 0.0 if len(found) == limit else FIRST_PAUSE_SECONDS
-        return min(max(pause, FIRST_PAUSE_SECONDS) * 2, LONGEST_PAUSE_SECONDS)
+            return 0.0 if len(found) == limit else IDLE.first
+        return IDLE.after(pause)
 
     def _dropped(self) -> list[News]:
         dropped, self._ahead = self._ahead, 0
@@ -253,14 +253,14 @@ class Poller:
 
     def _speak(self, order: SpeakFor) -> None:
         self._quieten(order.delivery.id)
-        pause = FIRST_PAUSE_SECONDS
+        pause = 0.0
         receipt = None
         while True:
             try:
                 receipt = speak_for_the_dead(self._orchestrator, order.delivery, order.report)
             except OrchestratorUnavailableError as error:
                 self._note_silence(error)
-                pause = min(pause * 2, AWAY_SECONDS)
+                pause = UNREACHABLE.after(pause)
                 time.sleep(pause)
                 continue
             except OrchestratorError as error:  # a no that stays one

@@ -15,10 +15,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigError
+from perago.file_lock import owned
 from perago.wiring import open_conductor, open_store, system_clock
 from perago.worker.cleanup import Janitor
 from perago.worker.events import NobodyWatching, Watchers
-from perago.worker.local_runner import owned
 from perago.worker.messages import Employment
 from perago.worker.poller_handle import PollerDesk
 from perago.worker.signals import Interruption

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perago.backoff import Backoff
 from perago.errors import ExecutorLostError, PeragoError
 from perago.model.attempt import AttemptStep, TaskStatus
 from perago.wiring import spark_scratch
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 PUBLISHING_STEPS = frozenset({AttemptStep.PUBLISH, AttemptStep.REPORT})
 """Steps that are better finished than broken off."""
 
-_LONGEST_REST_SECONDS = 30.0
+_RESTARTS = Backoff(first=1.0, longest=30.0)
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ class Slot:
 
     def rest(self) -> None:
         """Wait before the next executor is started, longer each time one wasn't ready first."""
-        self._rest_seconds = min(max(1.0, self._rest_seconds * 2), _LONGEST_REST_SECONDS)
+        self._rest_seconds = _RESTARTS.after(self._rest_seconds)
         self._rests_until = self._clock.monotonic() + self._rest_seconds
 
     def assign(self, work: Work) -> None:

@@ -7,7 +7,6 @@ own habit of sending PUT and DELETE again is switched off.
 from __future__ import annotations
 
 import json
-import random
 import re
 import threading
 import time
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from perago.adapters.lakefs.responses import Request, is_definite, message_of, refusal, shortened
+from perago.backoff import Backoff
 from perago.errors import AnswerLostError, RuntimeConfigError, StoreUnavailableError
 from perago.settings import API_PATH
 
@@ -100,9 +100,7 @@ def _usable_proxy(named: str, scheme: str) -> str:
 
 # --- Trying again what failed for now: for reads and uploads, which do no harm twice ---
 T = TypeVar("T")
-ATTEMPTS = 6
-FIRST_RETRY_SECONDS = 0.2
-LONGEST_RETRY_SECONDS = 5.0
+TRANSFER_BACKOFF = Backoff(first=0.2, longest=5.0, attempts=6, jitter=0.5)
 
 
 class Retries:
@@ -114,7 +112,7 @@ class Retries:
     def call(self, attempt: Callable[[], T]) -> T:
         """Raises StoreUnavailableError after the last attempt, and any other error at once."""
         try:
-            for pause in pauses(ATTEMPTS, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, growth=2):
+            for pause in TRANSFER_BACKOFF:
                 try:
                     return attempt()
                 except StoreUnavailableError:
@@ -126,17 +124,7 @@ class Retries:
             raise
 
 
-def pauses(attempts: int, first: float, longest: float, *, growth: float) -> Iterator[float]:
-    """Between the attempts. Not all who lost the server come back to it at one moment."""
-    pause = first
-    for _ in range(attempts - 1):
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
-        pause = min(pause * growth, longest)
-
-
-READ_ATTEMPTS = 5
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 3.0
+READ_BACKOFF = Backoff(first=0.1, longest=3.0, growth=3, attempts=5, jitter=0.5)
 PAGE = 1000
 """What lakeFS lists at most at a time."""
 _CONNECTIONS = 16
@@ -164,7 +152,7 @@ class ApiClient:
     def read(self, request: Request, call: Callable[[Any, tuple[float, float]], T]) -> T:
         """Ask, again if need be. Raises StoreUnavailableError, or what a definite no means."""
         timeouts = (self._config.timeouts.connect, self._config.timeouts.read)
-        for pause in pauses(READ_ATTEMPTS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, growth=3):
+        for pause in READ_BACKOFF:
             try:
                 return self._call(request, call, timeouts)
             except StoreUnavailableError:

@@ -6,7 +6,7 @@ doesn't know and nobody locks was left by a process that died.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import secrets
 import threading
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from perago.adapters.lakefs.cache.index import PackPosition
 from perago.adapters.local_io.file_copy import share_blocks, write_all
 from perago.errors import PeragoError
+from perago.file_lock import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,8 +84,9 @@ class Pack:
 def _locked(path: Path, flags: int) -> int:
     descriptor = os.open(path, flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
+        if not try_lock(descriptor):
+            raise BlockingIOError(errno.EWOULDBLOCK, "another process is filling it", str(path))
+    except OSError:
         os.close(descriptor)
         raise
     return descriptor
