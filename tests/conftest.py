@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,14 +11,19 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from small_spark import SMALL
 
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.cli.main import main
 
 HERE = Path(__file__).parent
 TASKS = HERE / "acceptance" / "songs_tasks.py"
-FORKS = HERE / "integration" / "attempt_forks.py"
+
+pytest.register_assert_rewrite("support")
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: whatever a test
+# interrupts would never end. Children don't inherit a handler, so they start with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # CI repeats the same examples on every run and ignores how slow its machine is, so that a red build
 # always means the change; developers explore new examples each time.
@@ -47,9 +53,9 @@ def run_fork(tmp_path_factory):
     """Runs an attempt, in a process that has imported everything; how that process ended."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PERAGO_", "LAKECTL_"))}
     with subprocess.Popen(
-        [sys.executable, FORKS],
+        [sys.executable, "-m", "support.one_attempt"],
         cwd=tmp_path_factory.mktemp("forks"),
-        env=kept,
+        env=kept | {"PYTHONPATH": str(HERE)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -120,6 +126,8 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def small_spark(project, monkeypatch):
     """For commands that run Spark tasks on tiny data."""
+    from support.spark import SMALL
+
     monkeypatch.setenv("PERAGO_SPARK_CONF", json.dumps(SMALL))
 
 

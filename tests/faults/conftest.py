@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from living_processes import PATIENCE_SECONDS, PROC, children_of, is_stopped, processes_with, until
+from support.processes import PATIENCE_SECONDS, PROC, children_of, is_stopped, processes_with, until
 
 from perago.model.attempt import STAGING_PREFIX
 from perago.model.commit import Commit

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from perago.testing.conformance.crashes import CrashMatrix, MatrixWorker
+from support.crash_matrix import CrashMatrix, MatrixWorker
 
 
 class Worker(MatrixWorker):

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 import trustme
-from auth_service import EVERYTHING, AuthService, User
-from conductor_bench import ConductorBench
-from shared_conductor import ADDRESS_VARIABLE, shared_conductor
-from worker_rig import Place
+from support.conductor import ADDRESS_VARIABLE, ConductorBench, shared_conductor
+from support.http_servers import EVERYTHING, AuthService, User
+from support.worker import WorkerRig
 
 from perago.adapters.lakefs import client
 from perago.stack import conductor, lakefs, spark_connect
@@ -45,7 +44,7 @@ def lakefs_server(lakefs_binaries, tmp_path_factory):
 @pytest.fixture(scope="module", params=["embedded", "lakeFS"])
 def spark_driver(request, tmp_path_factory):
     """A Spark for one kind of store, and that lakeFS if it is one. A process has one at a time."""
-    from spark_rig import engines_for, settings_for
+    from support.spark import engines_for, settings_for
 
     server = request.getfixturevalue("lakefs_server") if request.param == "lakeFS" else None
     home = tmp_path_factory.mktemp("spark") / "a home 100%"
@@ -154,7 +153,7 @@ def conductor_bench(conductor_server):
 @pytest.fixture(scope="session")
 def places(conductor_server, lakefs_server):
     """Makes places on the shared servers, each in a directory, for as long as a block lasts."""
-    return lambda directory: closing(Place(directory, conductor_server, lakefs_server))
+    return lambda directory: closing(WorkerRig(directory, conductor_server, lakefs_server))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from worker_rig import SEED
+from support.worker import SEED
 
 from perago import pipeline
 from perago.declare.loading import load_module, tasks_of

@@ -6,7 +6,16 @@ import uuid
 
 import pytest
 import trustme
-from key_guard import KEY, SECRET, KeyGuard
+from support.http_servers import KEY, SECRET, KeyGuard
+from support.wire import (
+    FaultyWire,
+    answer,
+    cut_answer,
+    delay,
+    drop_answer,
+    drop_request,
+    set_header,
+)
 
 from perago.adapters.conductor import orchestrator as adapter
 from perago.adapters.conductor.client import ConductorConfig, Timeouts
@@ -19,15 +28,6 @@ from perago.errors import (
 )
 from perago.model.attempt import Attempt, Delivery, TaskStatus
 from perago.testing.conformance.orchestrator_bench import completed, step, take, workspace
-from perago.testing.wire import (
-    FaultyWire,
-    answer,
-    cut_answer,
-    delay,
-    drop_answer,
-    drop_request,
-    set_header,
-)
 
 
 @pytest.fixture

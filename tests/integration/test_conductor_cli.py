@@ -12,18 +12,18 @@ import uuid
 from pathlib import Path
 
 import pytest
-from conductor_bench import ConductorBench
-from key_guard import KEY, SECRET, KeyGuard
-from living_processes import until
+from support.conductor import ConductorBench
+from support.http_servers import KEY, SECRET, KeyGuard
+from support.processes import until
+from support.wire import FaultyWire, answer
 
 from perago.model.attempt import Attempt, Execution, new_execution_id
 from perago.operations import leftover_gc
 from perago.settings import load_settings
-from perago.testing.wire import FaultyWire, answer
 from perago.wiring import open_lakefs
 
-HERE = Path(__file__).parent
-TASKS, UNSERVED = HERE / "conductor_cli_tasks.py", HERE / "conductor_cli_unserved.py"
+SERVED = Path(__file__).parents[1] / "support" / "tasks"
+TASKS, UNSERVED = SERVED / "conductor_cli_tasks.py", SERVED / "conductor_cli_unserved.py"
 WRITING, STUMBLING, WAITING = f"{TASKS}:writing", f"{TASKS}:stumbling", f"{UNSERVED}:waiting"
 WHO = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 ON = ("--on", "conductor")

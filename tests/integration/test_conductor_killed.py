@@ -8,18 +8,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import pytest
-import worker_tasks
-from conductor_bench import ConductorBench
-from living_processes import until
-from running_worker import HeldExchange, Worker
-from shared_conductor import STARTS_SOONER
-from worker_rig import Place, attempts_of
+from support.conductor import STARTS_SOONER, ConductorBench
+from support.processes import until
+from support.tasks import worker_tasks
+from support.wire import FaultyWire
+from support.worker import HeldExchange, Worker, WorkerRig, attempts_of
 
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Delivery
 from perago.model.run import StepPlan
 from perago.stack.test_server import start_conductor
-from perago.testing import FaultyWire
 from perago.testing.conformance.orchestrator_bench import completed, step, take, workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # it is started twice
@@ -33,7 +31,7 @@ NOTICED_SECONDS = 30.0
 class Caught:
     """A worker that was at a run when Conductor died, and the place it works in."""
 
-    place: Place
+    place: WorkerRig
     worker: Worker
     run_id: str
 
@@ -89,7 +87,9 @@ def outage(server, bench, lakefs_server, tmp_path_factory):
 
         def new_place():
             directory = tmp_path_factory.mktemp("outage")
-            return opened.enter_context(closing(Place(directory, server.address, lakefs_server)))
+            return opened.enter_context(
+                closing(WorkerRig(directory, server.address, lakefs_server))
+            )
 
         def caught_at(failpoint):
             place = new_place()

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from support.wire import FaultyWire
 
 from perago.adapters.conductor.client import ConductorConfig
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
@@ -24,7 +25,6 @@ from perago.testing.conformance.orchestrator_bench import (
     take,
     workspace,
 )
-from perago.testing.wire import FaultyWire
 
 
 @pytest.fixture

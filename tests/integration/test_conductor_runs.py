@@ -5,7 +5,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conductor_bench import ConductorBench
+from support.conductor import ConductorBench
+from support.wire import FaultyWire, answer, drop_answer, drop_request
 
 from perago.adapters.conductor import run_start
 from perago.errors import (
@@ -27,7 +28,6 @@ from perago.testing.conformance.orchestrator_bench import (
     take,
     workspace,
 )
-from perago.testing.wire import FaultyWire, answer, drop_answer, drop_request
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 from perago.adapters.conductor.client import ConductorClient, ConductorConfig
 from perago.adapters.conductor.responses import api_path

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 import trustme
-from forward_proxy import ForwardProxy
+from support.http_servers import ForwardProxy
 
 from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.store import LakeFSStore

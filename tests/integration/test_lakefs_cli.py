@@ -19,7 +19,7 @@ from perago.settings import load_settings
 from perago.stack.test_server import start_lakefs
 from perago.wiring import fence_file, open_lakefs, open_queue
 
-TASKS = Path(__file__).parent / "lakefs_tasks.py"
+TASKS = Path(__file__).parents[1] / "support" / "tasks" / "lakefs_tasks.py"
 FENCE_KEY, FENCE_ACTION = fence_file()
 DAY = 24 * 3600
 PIPELINE = "songs_tasks:songs"

@@ -8,6 +8,13 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
+from support import one_attempt
+from support.crash_matrix import (
+    WAYS,
+    CrashMatrix,
+    MatrixWorker,
+    each_failpoint,
+)
 
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.model.attempt import TaskStatus
@@ -16,14 +23,8 @@ from perago.model.run import RunStatus
 from perago.operations.leftover_gc import ORPHAN_SECONDS, collect_leftovers
 from perago.ports.environment import FAILPOINTS
 from perago.settings import load_settings
-from perago.testing import InjectedFaults, one_attempt
-from perago.testing.conformance.crashes import (
-    WAYS,
-    CrashMatrix,
-    MatrixWorker,
-    each_failpoint,
-)
-from perago.testing.conformance.store import Bench
+from perago.testing import InjectedFaults
+from perago.testing.conformance.store import StoreBench
 from perago.wiring import open_queue, open_store
 
 
@@ -45,7 +46,7 @@ class Worker(MatrixWorker):
         store = open_store(settings)
         outside = root / "outside"
         outside.mkdir()
-        self._bench = Bench(store, outside)
+        self._bench = StoreBench(store, outside)
         super().__init__(settings, store, open_queue(settings), self._bench.repository)
         fence = {FENCE_KEY: FENCE_ACTION} if level == "cas" else {}
         self._bench.commit(self.branch, one_attempt.BEFORE | fence)

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from forward_proxy import ForwardProxy
+from support.http_servers import ForwardProxy
+from support.wire import FaultyWire, answer, set_header
 
 from perago.adapters.lakefs.client import LakeFSConfig
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
@@ -25,7 +26,6 @@ from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.workspace import Signature, Upload
 from perago.operations.fence_install import install_fence
 from perago.stack.test_server import start_lakefs
-from perago.testing.wire import FaultyWire, answer, set_header
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "troubleshoot-lakefs.md"
 SET_UPS = {}

@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 from perago.adapters.local.engine import LocalEngine, folds_case
 from perago.errors import UnsafeKeyError
 from perago.model.workspace import MARKER_NAME, WorkspaceRef
-from perago.testing.conformance.store import Bench
+from perago.testing.conformance.store import StoreBench
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def store(lakefs_server):
 def bench(store, tmp_path):
     files = tmp_path / "files"
     files.mkdir()
-    return Bench(store, files)
+    return StoreBench(store, files)
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from lakefs_bench import LakeFSBench
 from pydantic import BaseModel
+from support.lakefs import LakeFSBench
+from support.one_attempt import AFTER, BEFORE, work
 
 from perago import RetryPolicy, TaskControls, TaskFailed, WorkspaceSpec, pipeline, task
 from perago.adapters.lakefs.cache import ObjectCache
@@ -18,7 +19,6 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.run import RunStatus
 from perago.testing import Bench, InjectedFaults, RecordingJournal
-from perago.testing.one_attempt import AFTER, BEFORE, work
 
 TASKS = Path(__file__).parents[1] / "acceptance" / "songs_tasks.py"
 AT_ONCE = TaskControls(retry=RetryPolicy(count=1, delay_seconds=0))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
+from support.racing import Counts, race
 
 from perago.operations.fence_install import install_fence
-from perago.testing.racing import Counts, race
 
 WRITERS = 4
 ROUNDS = 25

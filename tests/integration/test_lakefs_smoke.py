@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 pytestmark = pytest.mark.slow
 

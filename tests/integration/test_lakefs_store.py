@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 from perago.adapters.lakefs.cache import ObjectCache
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.errors import StoreRefusedError
 from perago.stack.test_server import start_lakefs
-from perago.testing.conformance.store import Bench, StoreConformance
+from perago.testing.conformance.store import StoreBench, StoreConformance
 from perago.testing.conformance.store_updates import (
     ConditionalMerges,
     UnconditionalRelocations,
@@ -33,7 +33,7 @@ class TestFencedLakeFSStore(ConditionalMerges, UnconditionalRelocations):
     def bench(self, store, tmp_path):
         directory = tmp_path / "files"
         directory.mkdir()
-        bench = Bench(store, directory)
+        bench = StoreBench(store, directory)
         bench.root = bench.commit("main", {FENCE_KEY: FENCE_ACTION})
         return bench
 
@@ -65,7 +65,7 @@ def test_where_the_server_runs_no_actions_the_fence_does_not_count(lakefs_binari
         store = store_on(server)
         directory = tmp_path / "files"
         directory.mkdir()
-        bench = Bench(store, directory)
+        bench = StoreBench(store, directory)
         fenced = bench.commit("main", {FENCE_KEY: FENCE_ACTION})
         assert not store.probe_fence(bench.repository, fenced.id)
         says = store.atomicity(bench.repository, fenced.id)

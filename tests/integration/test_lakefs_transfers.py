@@ -15,6 +15,7 @@ from pathlib import Path
 import obstore
 import pytest
 from obstore.store import S3Store
+from support.wire import FaultyWire, cut_answer, healthy
 
 from perago.adapters.lakefs import client
 from perago.adapters.lakefs.cache import ObjectCache
@@ -30,7 +31,6 @@ from perago.errors import (
     WorkspaceChangedError,
 )
 from perago.model.workspace import Download, Signature, Upload, problem_with
-from perago.testing.wire import FaultyWire, cut_answer, healthy
 
 MIB = 1 << 20
 LARGE = 40 * MIB + 12_345

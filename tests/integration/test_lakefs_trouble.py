@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from lakefs_bench import LakeFSBench, store_on
 from lakefs_sdk import Configuration
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.models import BranchProtectionRule
+from support.lakefs import LakeFSBench, store_on
+from support.one_attempt import AFTER, BEFORE, work
 
 from perago.adapters.lakefs import client
 from perago.adapters.lakefs.cache import ObjectCache
@@ -19,7 +20,6 @@ from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
 from perago.operations.leftover_gc import ORPHAN_SECONDS, collect_leftovers
 from perago.testing import InjectedFaults, RecordingJournal
-from perago.testing.one_attempt import AFTER, BEFORE, work
 
 RULE_SECONDS = 60
 KIB = 1 << 10

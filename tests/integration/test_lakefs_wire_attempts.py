@@ -9,6 +9,15 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from support.wire import (
+    FaultyWire,
+    answer,
+    answer_after_applying,
+    cut_answer,
+    drop_answer,
+    drop_request,
+    duplicate,
+)
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.adapters.embedded.queue import EmbeddedQueue
@@ -22,16 +31,7 @@ from perago.flow.runtime import Runtime
 from perago.model.attempt import execution_id_of
 from perago.model.workspace import WorkspaceRef
 from perago.testing import ManualClock, RecordingJournal
-from perago.testing.conformance.store import Bench
-from perago.testing.wire import (
-    FaultyWire,
-    answer,
-    answer_after_applying,
-    cut_answer,
-    drop_answer,
-    drop_request,
-    duplicate,
-)
+from perago.testing.conformance.store import StoreBench
 
 BEFORE = {"keep": b"kept", "edit": b"before", "drop": b"dropped"}
 AFTER = {"keep": b"kept", "edit": b"after", "new": b"new"}
@@ -58,7 +58,7 @@ def edit(workspace: Path, params: Nothing) -> Nothing:
 class Stage:
     """A branch with one commit, ``A``; attempts reach it through the wire, we look without it."""
 
-    bench: Bench
+    bench: StoreBench
     store: LakeFSStore
     queue: EmbeddedQueue
     clock: ManualClock
@@ -143,7 +143,7 @@ def stage(request, lakefs_server, wire, tmp_path):
     clock = ManualClock()
     direct, wired = connect(lakefs_server.endpoint), connect(wire.endpoint)
     queue = EmbeddedQueue(tmp_path / "queue.db", clock=clock, durable=False)
-    yield Stage(Bench(direct, files), wired, queue, clock, tmp_path, request.param == "cas")
+    yield Stage(StoreBench(direct, files), wired, queue, clock, tmp_path, request.param == "cas")
     queue.close()
     wired.close()
     direct.close()

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from running_worker import HeldExchange
+from support.wire import (
+    FaultyWire,
+    answer,
+    answer_after_applying,
+    cut_answer,
+    cut_request,
+    delay,
+    drop_answer,
+    drop_request,
+    duplicate,
+)
+from support.worker import HeldExchange
 
 from perago.adapters.lakefs.client import LakeFSConfig, Timeouts
 from perago.adapters.lakefs.store import LakeFSStore
@@ -24,18 +35,7 @@ from perago.errors import (
     StoreUnavailableError,
 )
 from perago.model.workspace import Download
-from perago.testing.conformance.store import Bench
-from perago.testing.wire import (
-    FaultyWire,
-    answer,
-    answer_after_applying,
-    cut_answer,
-    cut_request,
-    delay,
-    drop_answer,
-    drop_request,
-    duplicate,
-)
+from perago.testing.conformance.store import StoreBench
 
 pytestmark = pytest.mark.usefixtures("hasty")
 
@@ -90,7 +90,7 @@ def bench(connect, lakefs_server, tmp_path):
     """A repository with something to change, without the wire."""
     files = tmp_path / "files"
     files.mkdir()
-    bench = Bench(connect(lakefs_server.endpoint, Timeouts()), files)
+    bench = StoreBench(connect(lakefs_server.endpoint, Timeouts()), files)
     bench.commit("main", {"kept": b"kept", "old": b"old"})
     return bench
 
@@ -105,9 +105,9 @@ class Mutation:
     name: str
     method: str
     path: str
-    prepare: Callable[[Bench], Any]
-    send: Callable[[LakeFSStore, Bench, Any], object]
-    applied: Callable[[Bench, Any], bool]
+    prepare: Callable[[StoreBench], Any]
+    send: Callable[[LakeFSStore, StoreBench, Any], object]
+    applied: Callable[[StoreBench, Any], bool]
     twice: type[Exception] | None
     """What the server's answer to a second copy of the request means, if it is a no."""
     request_body: bool = True

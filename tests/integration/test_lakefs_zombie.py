@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from support import one_attempt
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.adapters.local.engine import LocalEngine
@@ -20,8 +21,8 @@ from perago.model.workspace import WorkspaceRef
 from perago.operations.fence_install import install_fence
 from perago.ports.environment import SilentJournal, SystemClock
 from perago.settings import Settings
-from perago.testing import ManualClock, one_attempt
-from perago.testing.conformance.store import Bench
+from perago.testing import ManualClock
+from perago.testing.conformance.store import StoreBench
 from perago.wiring import open_queue, open_store
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ PROCESS_SECONDS = 60
 WORKER = """
 from perago.flow.lifecycle import run_attempt
 from perago.settings import load_settings
-from perago.testing.one_attempt import work
+from support.one_attempt import work
 from perago.wiring import build_runtime
 
 runtime = build_runtime(load_settings())
@@ -52,7 +53,7 @@ class Workplace:
             **server.settings,
         )
         self.store, self.queue = open_store(self.settings), open_queue(self.settings)
-        bench = Bench(self.store, directory)
+        bench = StoreBench(self.store, directory)
         bench.commit("main", one_attempt.BEFORE)
         self.repository = bench.repository
         if level == "cas":

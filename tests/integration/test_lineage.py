@@ -9,12 +9,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
-from lineage_receiver import receiving
+from support.http_servers import LineageReceiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PERAGO = Path(sys.executable).with_name("perago")
-HERE = Path(__file__).parent
+TASKS = Path(__file__).parents[1] / "support" / "tasks"
 
 INGEST, CLEAN = "songs.lineage_ingest", "songs.lineage_clean"
 
@@ -33,7 +33,7 @@ def run(receiver, home, target, *arguments, **environment):
         cwd=home,
         env=ours
         | {
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": str(TASKS),
             "NO_PROXY": "127.0.0.1",
             "OPENLINEAGE_URL": receiver.address,
             "PERAGO_SPARK_CONF_spark_driver_memory": "768m",
@@ -52,7 +52,7 @@ def run(receiver, home, target, *arguments, **environment):
 def songs(tmp_path_factory):
     """A run of a task on files and one on Spark, with Spark's own listener."""
     home = tmp_path_factory.mktemp("songs")
-    with receiving() as receiver:
+    with LineageReceiver() as receiver:
         yield run(receiver, home, "lineage_tasks:songs", PERAGO_SPARK_LINEAGE="on")
 
 
@@ -125,7 +125,7 @@ def test_what_spark_tells_of_its_own_jobs_is_a_child_of_the_attempt(songs):
 
 
 def test_an_attempt_that_was_killed_has_failed_and_its_retry_is_another_run(tmp_path):
-    with receiving() as receiver:
+    with LineageReceiver() as receiver:
         died = f"die_once.marker={tmp_path / 'died'}"
         record = run(receiver, tmp_path, "lineage_tasks:mortal", "--param", died).record
     events = receiver.of("mortal.lineage_die")

@@ -3,8 +3,8 @@
 from contextlib import closing
 
 import pytest
-from songs_in_sql import SongsInSql
-from spark_rig import bare_session
+from support.songs_in_sql import SongsInSql
+from support.spark import bare_session
 
 from perago.demo.songs import listens as pipeline
 from perago.demo.songs.events import Amount, write_catalogue, write_events

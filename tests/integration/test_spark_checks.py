@@ -13,7 +13,7 @@ from textwrap import dedent
 
 import pytest
 from pyspark.sql import functions as sf
-from spark_rig import bare_session
+from support.spark import bare_session
 
 from perago import require_table
 from perago.adapters.spark.error_text import short_message

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark_connect

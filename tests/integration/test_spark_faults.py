@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import spark_fault_tasks
-from living_processes import PROC, command_of, processes_with, until
 from pyspark.sql import SparkSession
-from spark_fault_tasks import append, faults
-from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for
+from support.processes import PROC, command_of, processes_with, until
+from support.spark import ON_LOOPBACK, SparkRig, engines_for, settings_for
+from support.tasks import spark_fault_tasks
+from support.tasks.spark_fault_tasks import append, faults
 
 from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.flow.lifecycle import run_attempt
@@ -84,7 +84,7 @@ def elsewhere(text):
 
 @pytest.fixture
 def place(engines, lakefs_server, tmp_path):
-    with closing(SparkPlace(tmp_path, engines, lakefs_server)) as opened:
+    with closing(SparkRig(tmp_path, engines, lakefs_server)) as opened:
         yield opened
 
 
@@ -319,7 +319,7 @@ class DisturbedRun:
 @pytest.fixture
 def disturbed(lakefs_server, tmp_path):
     """Without a driver in this process: it has none to do with."""
-    with closing(SparkPlace(tmp_path, {}, lakefs_server)) as place:
+    with closing(SparkRig(tmp_path, {}, lakefs_server)) as place:
         (tmp_path / "run").mkdir()
         run = DisturbedRun(place, tmp_path / "run", lakefs_server)
         yield run
@@ -362,7 +362,7 @@ def test_a_driver_without_work_leaves_its_cluster_to_others(lakefs_server, spark
     )
     with (
         engines_for(settings) as engines,
-        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+        closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         for _ in range(2):
             place.answer(lambda ws: ws.spark.range(0, 8, 1, 4).repartition(2).count())

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 import pytest
-from spark_rig import SparkPlace, engines_for, settings_for
+from support.spark import SparkRig, engines_for, settings_for
 
 from perago import require_table
 
@@ -30,7 +30,7 @@ def place(request, tmp_path):
     settings = settings_for(tmp_path / "home", server, conf=PACKAGES)
     with (
         engines_for(settings) as engines,
-        closing(SparkPlace(tmp_path, engines, server)) as opened,
+        closing(SparkRig(tmp_path, engines, server)) as opened,
     ):
         yield opened
 

@@ -6,13 +6,13 @@ import json
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from spark_rig import ON_LOOPBACK, SparkPlace, engines_for, settings_for, with_table
+from support.spark import ON_LOOPBACK, SparkRig, engines_for, settings_for, with_table
+from support.wire import FaultyWire, drop_request
 
 from perago import require_table
 from perago.demo.songs.events import Amount, write_catalogue, write_events
 from perago.demo.songs.tasks import clean, rank
 from perago.model.attempt import TaskStatus
-from perago.testing.wire import FaultyWire, drop_request
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,7 +66,7 @@ def come_to(engines_of, tmp_path_factory, lakefs_server):
         server = None if way == FIRST else lakefs_server
         with ExitStack() as stack:
             engines = stack.enter_context(engines_of(way, directory / "home"))
-            place = stack.enter_context(closing(SparkPlace(directory, engines, server)))
+            place = stack.enter_context(closing(SparkRig(directory, engines, server)))
             return outcome_of_songs(place, directory / "data")
 
     return come_to
@@ -117,7 +117,7 @@ def test_a_store_that_fails_a_check_is_not_the_data_s_fault(
     with (
         FaultyWire(lakefs_server.endpoint) as wire,
         engines_of(way, tmp_path / "home") as engines,
-        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+        closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         with_table(place, 1)
         begin = type(engines["spark"].spark).begin
@@ -146,7 +146,7 @@ def test_a_session_that_is_over_ends_nothing_of_the_next_one_s(engines_of, lakef
 
     with (
         engines_of("lakeFS, Spark Connect", tmp_path / "home") as engines,
-        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+        closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         kept = []
         place.answer(lambda ws: kept.append(ws.spark))

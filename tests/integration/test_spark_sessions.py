@@ -8,10 +8,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from living_processes import PROC, bytes_of, until
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from spark_rig import HadoopFiles, SparkPlace, engines_for, settings_for, spark_task
+from support.processes import PROC, bytes_of, until
+from support.spark import HadoopFiles, SparkRig, engines_for, settings_for, spark_task
 
 from perago import require_table
 from perago.model.progress import Computation
@@ -62,7 +62,7 @@ def engines(settings):
 
 @pytest.fixture
 def place(engines, lakefs_server, tmp_path):
-    with closing(SparkPlace(tmp_path, engines, lakefs_server)) as opened:
+    with closing(SparkRig(tmp_path, engines, lakefs_server)) as opened:
         yield opened
 
 
@@ -328,7 +328,7 @@ def test_a_catalogue_that_outlives_the_driver_is_left_alone(lakefs_server, tmp_p
 
     with (
         engines_for(hive) as engines,
-        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+        closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         place.answer(make)
         count = place.answer(

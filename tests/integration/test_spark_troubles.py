@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from spark_rig import SparkPlace, engines_for, settings_for
+from support.spark import SparkRig, engines_for, settings_for
 
 from perago.errors import RuntimeConfigError
 from perago.toolchain import java
@@ -168,7 +168,7 @@ def test_a_spark_that_the_machine_has_besides_is_not_the_one_that_is_started(tmp
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark-3.5"))
     with (
         engines_for(settings_for(tmp_path / "home")) as engines,
-        closing(SparkPlace(tmp_path, engines)) as place,
+        closing(SparkRig(tmp_path, engines)) as place,
     ):
         assert place.answer(lambda ws: ws.spark.version) == VERSION
 
@@ -206,7 +206,7 @@ def test_a_spark_that_can_not_be_reached_fails_the_attempt_soon(lakefs_server, t
     began = time.monotonic()
     with (
         engines_for(settings) as engines,
-        closing(SparkPlace(tmp_path, engines, lakefs_server)) as place,
+        closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         place.bench.write({"raw/a.txt": "a\n"})
         reason = place.failure(lambda ws: ws.table("raw").count())
@@ -228,7 +228,7 @@ def engines(tmp_path_factory):
 
 @pytest.fixture
 def place(engines, tmp_path):
-    with closing(SparkPlace(tmp_path, engines)) as opened:
+    with closing(SparkRig(tmp_path, engines)) as opened:
         yield opened
 
 

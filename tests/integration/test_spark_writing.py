@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spark_rig import HadoopFiles, SparkPlace, numbers, values, with_table, write
+from support.spark import HadoopFiles, SparkRig, numbers, values, with_table, write
 
 from perago import require_table
 from perago.model.outcome import PublishPath
@@ -22,7 +22,7 @@ LINE = '{"n": 1, "word": "one"}\n'
 
 @pytest.fixture
 def place(spark_driver, tmp_path):
-    with closing(SparkPlace(tmp_path, *spark_driver)) as opened:
+    with closing(SparkRig(tmp_path, *spark_driver)) as opened:
         yield opened
 
 

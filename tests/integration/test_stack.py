@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from shared_conductor import STARTS_SOONER
+from support.conductor import STARTS_SOONER
 
 from perago.errors import RuntimeConfigError
 from perago.settings import load_settings

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from lakefs_bench import store_on
+from support.lakefs import store_on
 
 from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark as spark_program

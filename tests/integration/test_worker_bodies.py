@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from living_processes import processes_with
-from worker_rig import attempts_of
+from support.processes import processes_with
+from support.worker import attempts_of
 
 from perago import pipeline
 from perago.adapters.conductor.tasks import LOG_LIMIT

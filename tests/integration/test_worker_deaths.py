@@ -7,9 +7,9 @@ import os
 import signal
 
 import pytest
-import worker_tasks
-from living_processes import state_of, until
-from worker_rig import completed_steps
+from support.processes import state_of, until
+from support.tasks import worker_tasks
+from support.worker import completed_steps
 
 from perago.ports.environment import FAILPOINTS
 

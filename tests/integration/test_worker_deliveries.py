@@ -3,9 +3,9 @@
 import time
 
 import pytest
-import worker_tasks
-from living_processes import until
-from worker_rig import attempts_of
+from support.processes import until
+from support.tasks import worker_tasks
+from support.worker import attempts_of
 
 from perago.testing.bench import delivery_of
 

@@ -5,9 +5,9 @@ import signal
 import time
 
 import pytest
-import worker_tasks
-from living_processes import until
-from worker_rig import attempts_of, reached
+from support.processes import until
+from support.tasks import worker_tasks
+from support.worker import attempts_of, reached
 
 from perago.adapters.conductor.responses import api_path
 

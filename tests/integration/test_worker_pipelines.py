@@ -1,9 +1,9 @@
 """What `perago start` makes of whole pipelines on a real Conductor and a real lakeFS."""
 
 import pytest
-import worker_tasks
-from living_processes import until
-from worker_rig import SEED, TASKS, reached, task_in
+from support.processes import until
+from support.tasks import worker_tasks
+from support.worker import SEED, TASKS, reached, task_in
 
 from perago import pipeline
 from perago.flow.lifecycle import run_attempt

@@ -4,13 +4,10 @@ import threading
 from contextlib import closing
 
 import pytest
-import worker_tasks
-from living_processes import until
-from running_worker import HeldExchange
-from worker_rig import Place, attempts_of
-
-from perago.testing import FaultyWire
-from perago.testing.wire import answer, answer_after_applying, delay, drop_answer, drop_request
+from support.processes import until
+from support.tasks import worker_tasks
+from support.wire import FaultyWire, answer, answer_after_applying, delay, drop_answer, drop_request
+from support.worker import HeldExchange, WorkerRig, attempts_of
 
 COMPLETED = [("grow_patiently", "COMPLETED")]
 RETRIED = [("grow_patiently", "FAILED"), ("grow_patiently", "COMPLETED")]
@@ -20,7 +17,7 @@ AN_UPDATE = {"method": "POST", "path": r"/api/tasks$"}
 
 @pytest.fixture
 def on_mortal_lakefs(conductor_server, mortal_server, tmp_path):
-    with closing(Place(tmp_path, conductor_server, mortal_server)) as opened:
+    with closing(WorkerRig(tmp_path, conductor_server, mortal_server)) as opened:
         yield opened
 
 

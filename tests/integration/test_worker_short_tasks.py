@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-import worker_tasks
-from living_processes import until
-from worker_rig import reached
+from support.processes import until
+from support.tasks import worker_tasks
+from support.worker import reached
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,10 @@ import signal
 import time
 
 import pytest
-import worker_tasks
-from living_processes import state_of, until
-from running_worker import HeldExchange
-from worker_rig import attempts_of
-
-from perago.testing import FaultyWire
+from support.processes import state_of, until
+from support.tasks import worker_tasks
+from support.wire import FaultyWire
+from support.worker import HeldExchange, attempts_of
 
 GROWN = ("grow_patiently", "COMPLETED")
 

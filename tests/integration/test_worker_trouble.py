@@ -4,9 +4,9 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-import worker_tasks
-from key_guard import KEY, SECRET, KeyGuard
-from worker_rig import attempts_of, task_in
+from support.http_servers import KEY, SECRET, KeyGuard
+from support.tasks import worker_tasks
+from support.worker import attempts_of, task_in
 
 from perago import pipeline
 from perago.adapters.conductor.definitions import task_definition, workflow_definition

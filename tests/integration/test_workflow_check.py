@@ -3,7 +3,7 @@
 import uuid
 
 import pytest
-from living_processes import until
+from support.processes import until
 
 from perago.adapters.conductor.responses import api_path
 

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import BaseModel
+from support.invariants import AT_THE_END, ATOMIC_STORE, EVERY_STORE, accepted_publications
+from support.schedule import Schedule
 
 from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, task
 from perago.flow.attempt_directory import collect, leftovers
 from perago.model.attempt import TaskStatus
 from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.testing import Bench
-from perago.testing.invariants import AT_THE_END, ATOMIC_STORE, EVERY_STORE, accepted_publications
-from perago.testing.schedule import Schedule
 
 LEASE, RETRY_DELAY = 60, 10
 CONTROLS = TaskControls(

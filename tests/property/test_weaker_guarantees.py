@@ -13,13 +13,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-
-from perago import WorkspaceSpec, task
-from perago.flow.attempt_directory import collect, leftovers
-from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
-from perago.model.run import RunStatus
-from perago.testing import Bench
-from perago.testing.invariants import (
+from support.invariants import (
     AT_THE_END,
     ATOMIC_STORE,
     EVERY_STORE,
@@ -33,7 +27,13 @@ from perago.testing.invariants import (
     one_publication_per_accepted_task,
     refused_changed_nothing,
 )
-from perago.testing.schedule import Schedule
+from support.schedule import Schedule
+
+from perago import WorkspaceSpec, task
+from perago.flow.attempt_directory import collect, leftovers
+from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
+from perago.model.run import RunStatus
+from perago.testing import Bench
 
 LEASE = 60
 serial_numbers = itertools.count()

@@ -7,13 +7,9 @@ For adapter authors, and for tests of what happens when something breaks:
 
 * the suites of :mod:`perago.testing.conformance`, one per port;
 * ``Bench``: a store, a queue and a ``ManualClock``, to run attempts on in one process;
-  ``RecordingJournal`` remembers what they said;
+  ``RecordingJournal`` keeps what they log;
 * ``FaultyStore`` loses, repeats and refuses requests (:mod:`perago.testing.faulty_store` has the
-  faults), and ``FaultyWire`` does it to any HTTP server's (:mod:`perago.testing.wire`);
-  ``InjectedFaults`` and ``parse_faults`` crash or delay an attempt at a failpoint;
-* ``Schedule`` interleaves attempts step by step, and the invariants ``EVERY_STORE``,
-  ``ATOMIC_STORE`` and ``AT_THE_END`` say what must hold whatever the order, or raise
-  ``InvariantViolated``.
+  faults); ``InjectedFaults`` and ``parse_faults`` crash or delay an attempt at a failpoint.
 
 Names are resolved on first use: pytest imports this package in every session on the machine.
 """
@@ -27,28 +23,14 @@ if TYPE_CHECKING:
     from perago.adapters.local.faults import InjectedFaults, parse_faults
     from perago.testing.bench import Bench, ManualClock, RecordingJournal
     from perago.testing.faulty_store import FaultyStore
-    from perago.testing.invariants import (
-        AT_THE_END,
-        ATOMIC_STORE,
-        EVERY_STORE,
-        InvariantViolated,
-    )
     from perago.testing.run_task import TaskTrial, run_task
-    from perago.testing.schedule import Schedule
-    from perago.testing.wire import FaultyWire
 
 __all__ = [
-    "ATOMIC_STORE",
-    "AT_THE_END",
-    "EVERY_STORE",
     "Bench",
     "FaultyStore",
-    "FaultyWire",
     "InjectedFaults",
-    "InvariantViolated",
     "ManualClock",
     "RecordingJournal",
-    "Schedule",
     "TaskTrial",
     "parse_faults",
     "run_task",
@@ -58,15 +40,17 @@ _HOMES = {
     "perago.adapters.local.faults": ("InjectedFaults", "parse_faults"),
     "perago.testing.bench": ("Bench", "ManualClock", "RecordingJournal"),
     "perago.testing.faulty_store": ("FaultyStore",),
-    "perago.testing.invariants": (
-        "ATOMIC_STORE",
-        "AT_THE_END",
-        "EVERY_STORE",
-        "InvariantViolated",
-    ),
-    "perago.testing.schedule": ("Schedule",),
     "perago.testing.run_task": ("TaskTrial", "run_task"),
-    "perago.testing.wire": ("FaultyWire",),
+}
+
+# Perago's own harnesses, which the package once had: they are in its repository only.
+_MOVED = {
+    "invariants": ("ATOMIC_STORE", "AT_THE_END", "EVERY_STORE", "InvariantViolated", "invariants"),
+    "one_attempt": ("one_attempt",),
+    "racing": ("racing",),
+    "schedule": ("Schedule", "ledger", "schedule"),
+    "exchange": ("exchange", "framing"),
+    "wire": ("FaultyWire", "wire"),
 }
 
 
@@ -76,6 +60,12 @@ def __getattr__(name: str) -> object:
             value: object = getattr(import_module(module), name)
             globals()[name] = value
             return value
+    for module, names in _MOVED.items():
+        if name in names:
+            raise AttributeError(
+                f"perago.testing.{name} is no longer part of the package: it is in the "
+                f"repository's tests/support/{module}.py"
+            )
     raise AttributeError(f"module 'perago.testing' has no attribute {name!r}")
 
 

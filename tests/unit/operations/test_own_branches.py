@@ -1,12 +1,13 @@
 """On a shared server, a run takes place on branches this home made, and on no others."""
 
 import pytest
+from support import one_attempt
 
 from perago.errors import AnswerLostError, CommitNotFoundError, RuntimeConfigError
 from perago.operations.branch_ownership import OwnBranches
 from perago.operations.import_export import import_directory
 from perago.operations.run_start import StartingPoint, start_run
-from perago.testing import Bench, ManualClock, one_attempt
+from perago.testing import Bench, ManualClock
 from perago.testing.faulty_store import FaultyStore, after, lose_answer, lose_request
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.racing import Counts, race
 
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.model.attempt import TaskStatus
 from perago.model.commit import Commit
 from perago.model.outcome import AttemptOutcome, TaskReport
-from perago.testing.racing import Counts, race
 
 
 @pytest.fixture

@@ -1,21 +1,17 @@
 """What ``perago.testing`` offers: adding or dropping a name is a decision, made here."""
 
+from pathlib import Path
+
 import pytest
 
 import perago.testing
 
 EXPORTS = [
-    "ATOMIC_STORE",
-    "AT_THE_END",
-    "EVERY_STORE",
     "Bench",
     "FaultyStore",
-    "FaultyWire",
     "InjectedFaults",
-    "InvariantViolated",
     "ManualClock",
     "RecordingJournal",
-    "Schedule",
     "TaskTrial",
     "parse_faults",
     "run_task",
@@ -36,3 +32,19 @@ def test_each_can_be_used_and_is_explained(name):
 def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"'perago\.testing' has no attribute 'run_tsak'"):
         _ = perago.testing.run_tsak
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [("Schedule", "schedule"), ("AT_THE_END", "invariants"), ("FaultyWire", "wire")],
+)
+def test_a_harness_that_is_no_longer_shipped_says_where_it_is(name, now):
+    with pytest.raises(
+        AttributeError, match=rf"perago\.testing\.{name} .* tests/support/{now}\.py"
+    ):
+        getattr(perago.testing, name)
+
+
+@pytest.mark.parametrize("name", perago.testing._MOVED)  # noqa: SLF001 - the list is private
+def test_where_a_harness_is_said_to_be_it_is(name):
+    assert (Path(__file__).parents[2] / "support" / f"{name}.py").is_file()

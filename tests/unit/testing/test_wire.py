@@ -7,9 +7,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-
-from perago.errors import RuntimeConfigError
-from perago.testing.wire import (
+from support.wire import (
     FaultyWire,
     answer,
     answer_after_applying,
@@ -21,6 +19,8 @@ from perago.testing.wire import (
     duplicate,
     set_header,
 )
+
+from perago.errors import RuntimeConfigError
 
 LOST = (http.client.HTTPException, ConnectionError)
 

@@ -10,8 +10,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from lineage_receiver import receiving
 from openlineage.client.serde import Serde
+from support.http_servers import LineageReceiver
 
 from perago.model.attempt import Attempt, Execution
 from perago.model.tables import Finding, TableReport
@@ -208,7 +208,7 @@ def _settings(home):
 
 
 def test_events_arrive_in_order_before_the_end(monkeypatch, tmp_path, patience):
-    with receiving() as receiver:
+    with LineageReceiver() as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", receiver.address)
         monkeypatch.setenv("OPENLINEAGE_API_KEY", "hunter2")
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "music")
@@ -228,7 +228,7 @@ def test_events_arrive_in_order_before_the_end(monkeypatch, tmp_path, patience):
 def test_a_receiver_that_refuses_is_complained_about_once_without_secrets(
     monkeypatch, tmp_path, patience, capfd
 ):
-    with receiving(status=401) as receiver:
+    with LineageReceiver(status=401) as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", f"{receiver.address}/?key=hunter2")
         with lineage(_settings(tmp_path)) as (watcher,):
             watcher.execution_began(EXECUTION)

@@ -26,7 +26,7 @@ import pytest
 from perago.adapters.embedded.store import EmbeddedStore
 from perago.errors import UnsafeKeyError, UnsupportedFileError
 from perago.model.workspace import WorkspaceRef
-from perago.testing.conformance.store import Bench
+from perago.testing.conformance.store import StoreBench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class EngineBench:
         self.directories: list[Path] = []
         self._root = root
         (root / "outside").mkdir()
-        self.repository = Bench(store, root / "outside")
+        self.repository = StoreBench(store, root / "outside")
 
     def commit(self, files: Mapping[str, bytes], deletes: Sequence[str] = ()) -> str:
         """Commit on the branch, as somebody outside would; the new head's id."""

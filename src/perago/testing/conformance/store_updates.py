@@ -17,13 +17,15 @@ from perago.errors import HeadMovedError, StoreRefusedError
 
 if TYPE_CHECKING:
     from perago.model.commit import Commit
-    from perago.testing.conformance.store import Bench
+    from perago.testing.conformance.store import StoreBench
 
 
 class CanonicalTrees:
     """For stores whose trees are named by their content alone. lakeFS's aren't quite."""
 
-    def test_equal_content_has_an_equal_tree_whatever_the_way_to_it(self, bench: Bench) -> None:
+    def test_equal_content_has_an_equal_tree_whatever_the_way_to_it(
+        self, bench: StoreBench
+    ) -> None:
         once = bench.commit("main", {"a": b"1", "b": b"2"})
         bench.commit("main", {"c": b"3", "a": b"other"}, deletes=["b"])
         again = bench.commit("main", {"b": b"2", "a": b"1"}, deletes=["c"])
@@ -34,7 +36,9 @@ class CanonicalTrees:
 class ConditionalMerges:
     """For repositories whose merges compare and swap."""
 
-    def test_a_conditional_merge_is_applied_only_onto_the_expected_head(self, bench: Bench) -> None:
+    def test_a_conditional_merge_is_applied_only_onto_the_expected_head(
+        self, bench: StoreBench
+    ) -> None:
         staged = bench.staged({"a": b"1"})
         other = bench.commit("main", {"b": b"2"})
         with pytest.raises(HeadMovedError):
@@ -42,7 +46,9 @@ class ConditionalMerges:
         assert bench.head == other
         assert bench.merge(staged.id, expected_head=other.id).is_only_child_of(other.id)
 
-    def test_of_many_conditional_merges_onto_one_head_one_is_applied(self, bench: Bench) -> None:
+    def test_of_many_conditional_merges_onto_one_head_one_is_applied(
+        self, bench: StoreBench
+    ) -> None:
         staged = [bench.staged({f"file-{n}": b"1"}) for n in range(4)]
 
         def merge(commit: Commit) -> bool:
@@ -61,7 +67,7 @@ class ConditionalRelocations:
     """For stores whose relocations compare and swap."""
 
     def test_a_conditional_relocation_is_applied_only_from_the_expected_head(
-        self, bench: Bench
+        self, bench: StoreBench
     ) -> None:
         staged = bench.staged({"a": b"1"})
         other = bench.commit("main", {"b": b"2"})
@@ -79,7 +85,9 @@ class ConditionalUpdates(ConditionalMerges, ConditionalRelocations):
 class UnconditionalMerges:
     """For repositories whose merges can't."""
 
-    def test_a_merge_on_a_condition_is_refused_and_not_sent_without(self, bench: Bench) -> None:
+    def test_a_merge_on_a_condition_is_refused_and_not_sent_without(
+        self, bench: StoreBench
+    ) -> None:
         staged = bench.staged({"a": b"1"})
         with pytest.raises(StoreRefusedError):
             bench.merge(staged.id, expected_head=bench.root.id)
@@ -90,7 +98,7 @@ class UnconditionalRelocations:
     """For stores whose relocations can't."""
 
     def test_a_relocation_on_a_condition_is_refused_and_not_sent_without(
-        self, bench: Bench
+        self, bench: StoreBench
     ) -> None:
         staged = bench.staged({"a": b"1"})
         with pytest.raises(StoreRefusedError):

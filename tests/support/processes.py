@@ -1,4 +1,4 @@
-"""Who is alive, asked of the kernel; and waiting for something to come true."""
+"""Processes as the kernel knows them, and waiting for a condition to come true."""
 
 import time
 from pathlib import Path

@@ -6,7 +6,7 @@ from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.adapters.lakefs.store import LakeFSStore
 from perago.model.commit import ACTIONS_PREFIX
 from perago.testing import Bench, ManualClock
-from perago.testing.conformance.store import Bench as Outside
+from perago.testing.conformance.store import StoreBench
 
 
 def store_on(server, *, secret=None, cache=None):
@@ -33,7 +33,7 @@ class LakeFSBench(Bench):
         self.queue = EmbeddedQueue(root / "queue.db", clock=self.clock, durable=False)
         self.attempts = root / "attempts"
         (root / "outside").mkdir()
-        self._outside = Outside(self.store, root / "outside")
+        self._outside = StoreBench(self.store, root / "outside")
         self.repository = self._outside.repository
         if fenced:
             self._outside.commit(self.branch, {FENCE_KEY: FENCE_ACTION})

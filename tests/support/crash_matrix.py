@@ -11,8 +11,6 @@ Whatever the moment, the run ends as if nothing had happened: the same tree, one
 input commit or none, and no private branch or directory left.
 """
 
-# ruff: noqa: S101 - tests: names are statements
-
 from __future__ import annotations
 
 import signal
@@ -30,7 +28,7 @@ from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
 from perago.ports.environment import FAILPOINTS
 from perago.testing.bench import delivery_of
-from perago.testing.one_attempt import AFTER, BEFORE, matrix, run_one
+from support.one_attempt import AFTER, BEFORE, matrix, run_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

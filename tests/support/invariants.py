@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from perago.model.commit import Commit
     from perago.model.run import AttemptRecord
     from perago.testing.bench import Bench
-    from perago.testing.ledger import Ledger
-    from perago.testing.schedule import Schedule
+    from support.schedule import Ledger, Schedule
 
     Invariant = Callable[[Schedule], None]
 

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from perago.errors import RuntimeConfigError
-from perago.testing.exchange import Answer, Cut, Exchange, Passed, Upstream
-from perago.testing.framing import Head, read_head
+from support.exchange import Answer, Cut, Exchange, Head, Passed, Upstream, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

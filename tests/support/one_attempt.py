@@ -1,11 +1,15 @@
-"""A worker that takes one attempt, runs it and is gone: ``python -m perago.testing.one_attempt``.
+"""A task for crash matrices, and a process that runs attempts at it, each in a fork of its own.
 
-BODY in the environment says what the task's body does: ``change`` or ``nothing``.
+``python -m support.one_attempt`` imports everything first: lakeFS's client alone takes more than a
+second, too long for a process that a failpoint kills at once. BODY in the environment says what the
+task's body does: ``change`` or ``nothing``.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +73,23 @@ def run_one(settings: Settings, *, failpoints: Failpoints | None = None) -> bool
 
 
 def main() -> None:
-    """Run one by what the environment says, and end this process with what it came to."""
+    """Answer each line on stdin, an environment as JSON, with how an attempt in it ended."""
+    import lakefs_sdk.client
+    import obstore.store
+
+    from perago.adapters.lakefs import cache, store
+
+    del lakefs_sdk, obstore, cache, store  # imported once, for all forks
+    for line in sys.stdin:
+        print(_fork_attempt(json.loads(line)), flush=True)  # noqa: T201 - that is its protocol
+
+
+def _fork_attempt(environment: dict[str, str]) -> int:
+    """How a process ends that runs an attempt in this environment: negative if it was killed."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.environ.update(environment)
     raise SystemExit(0 if run_one(load_settings()) else 1)
 
 

@@ -2,13 +2,23 @@
 
 import time
 import uuid
+from contextlib import contextmanager
 
 from perago.adapters.conductor.client import ConductorClient, ConductorConfig
 from perago.adapters.conductor.definitions import ConductorDefinitions
 from perago.adapters.conductor.responses import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.tasks import update_of
+from perago.file_lock import locked
 from perago.model.run import ResultField, RunPlan
+from perago.stack.server import read_record, stop
+from perago.stack.test_server import start_conductor
+
+ADDRESS_VARIABLE = "PERAGO_TEST_CONDUCTOR"
+"""Names a server that is up already, for who runs a few tests again and again."""
+
+STARTS_SOONER = ("-XX:TieredStopAtLevel=1",)
+"""For Java: half the work of a start, and slower work later."""
 
 A_YEAR = 365 * 24 * 3600
 
@@ -113,3 +123,29 @@ def _params(step):
         else f"${{{own}.{name}}}"
         for name, value in step.params.items()
     }
+
+
+# --- one server for all processes of a test run ---------------------------------------------------
+
+
+@contextmanager
+def shared_conductor(directory):
+    """Its API's address. The first process starts it, the last one ends it."""
+    users, server = directory / "users", directory / "server"
+    with locked(directory / "lock"):
+        count = _read(users)
+        if count == 0:
+            start_conductor(server)
+        users.write_text(str(count + 1))
+    try:
+        yield read_record(server).health_url.replace("/health", "/api")
+    finally:
+        with locked(directory / "lock"):
+            left = _read(users) - 1
+            users.write_text(str(left))
+            if left == 0:
+                stop(server)
+
+
+def _read(users):
+    return int(users.read_text()) if users.exists() else 0

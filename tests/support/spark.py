@@ -7,16 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
-from lakefs_bench import LakeFSBench
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from small_spark import SMALL
 
 from perago import RetryPolicy, SparkWorkspace, TaskControls, WorkspaceSpec, task
 from perago.settings import Settings
 from perago.testing import Bench, RecordingJournal
 from perago.wiring import Engines
+from support.lakefs import LakeFSBench
+
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "768m",
+    "spark.sql.parquet.compression.codec": "uncompressed",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Keeps Spark quick on tiny data."""
 
 ON_LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
@@ -149,7 +156,7 @@ class HadoopFiles:
         return path.getFileSystem(self._configuration), path
 
 
-class SparkPlace:
+class SparkRig:
     """A new repository in a store, and attempts on it, run right here."""
 
     def __init__(self, directory, engines, server=None):

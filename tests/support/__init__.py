@@ -1,0 +1,1 @@
+"""Harnesses and rigs that tests of several folders share. Not part of the package."""
