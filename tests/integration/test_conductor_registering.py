@@ -17,7 +17,7 @@ from perago import (
 )
 from perago.adapters.conductor.definitions import task_definition, workflow_definition
 from perago.errors import OrchestratorRefusedError
-from perago.operations.registration import Standing, compare, differences, register
+from perago.operations.registration import DefinitionState, compare, differences, register
 
 
 class CleanParams(BaseModel):
@@ -83,19 +83,19 @@ def declared():
     return tasks, [workflow]
 
 
-def standings(found):
-    return [one.standing for one in found]
+def states(found):
+    return [one.state for one in found]
 
 
 def test_what_was_pushed_reads_back_as_the_same(definitions, declared):
-    assert standings(compare(definitions, *declared)) == [Standing.MISSING] * 3
+    assert states(compare(definitions, *declared)) == [DefinitionState.MISSING] * 3
     done = register(definitions, *declared)
     assert [(one.kind, one.pushed) for one in done] == [
         ("task", True),
         ("task", True),
         ("workflow", True),
     ]
-    assert standings(compare(definitions, *declared)) == [Standing.SAME] * 3
+    assert states(compare(definitions, *declared)) == [DefinitionState.SAME] * 3
     assert not any(one.pushed for one in register(definitions, *declared))
 
 
@@ -112,11 +112,11 @@ def test_what_the_code_changed_since_is_told_field_by_field_and_pushed(definitio
         "retryCount": (7, 2),
         "concurrentExecLimit": (None, 2),
     }
-    assert same.standing is Standing.SAME
+    assert same.state is DefinitionState.SAME
     (difference,) = rewired.differences
     assert difference.field == "tasks.registering_clean.inputParameters"
     register(definitions, *declared)
-    assert standings(compare(definitions, *declared)) == [Standing.SAME] * 3
+    assert states(compare(definitions, *declared)) == [DefinitionState.SAME] * 3
 
 
 def test_what_somebody_changed_at_the_server_is_told_and_set_right(definitions, declared):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from perago.cli.output import Output
     from perago.declare.task import Task
-    from perago.operations.workflow_check import Definition, Findings
+    from perago.operations.workflow_check import CheckResult, Definition
     from perago.ports.orchestrator import Definitions
     from perago.settings import Settings
 
@@ -101,7 +101,7 @@ def check_sources(
             found.append(_document(source, None, definitions))
             continue
         for definition in definitions:
-            result: Findings | PeragoError
+            result: CheckResult | PeragoError
             try:
                 result = check_workflow(definition, effects, shelf.find)
             except PeragoError as error:
@@ -132,7 +132,7 @@ def _taken(shelf: Shelf, source: str) -> list[Definition] | PeragoError:
 
 
 def _document(
-    source: str, definition: Definition | None, found: Findings | PeragoError
+    source: str, definition: Definition | None, found: CheckResult | PeragoError
 ) -> dict[str, Any]:
     named = {
         "target": source,
@@ -157,7 +157,7 @@ def _document(
         first = found.problems[0]
         others = f" (and {count(len(problems) - 1, 'more problem')})" if len(problems) > 1 else ""
         error = failure_of(UnsafeWorkflowError(f"{first.message}{others}", fix=first.fix))
-    return named | {"problems": problems, "warnings": list(found.doubts), "error": error}
+    return named | {"problems": problems, "warnings": list(found.warnings), "error": error}
 
 
 def failure_of(error: PeragoError) -> dict[str, str | None]:

@@ -21,7 +21,7 @@ from perago.cli.output import console, echo_err, is_terminal
 from perago.formatting import COMMIT_LENGTH, iso
 from perago.model.attempt import TaskStatus
 from perago.model.run import RunStatus
-from perago.operations.run_follow import UNATTENDED_SECONDS, Turn, turns
+from perago.operations.run_follow import UNPOLLED_SECONDS, AttemptChange, attempt_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from perago.model.run import AttemptRecord, RunRecord
-    from perago.operations.run_follow import Sight
+    from perago.operations.run_follow import RunSnapshot
 
 
 class View(Protocol):
-    def show(self, sight: Sight) -> None:
+    def show(self, snapshot: RunSnapshot) -> None:
         """The run as it is now."""
         ...
 
@@ -63,26 +63,26 @@ class Asides:
     def __init__(self) -> None:
         self._holding: dict[str, Remark] = {}
 
-    def new_in(self, sight: Sight) -> Iterator[str]:
-        before, self._holding = self._holding, dict(self._remarks(sight))
+    def new_in(self, snapshot: RunSnapshot) -> Iterator[str]:
+        before, self._holding = self._holding, dict(self._remarks(snapshot))
         yield from (one.words for about, one in self._holding.items() if about not in before)
-        if sight.record.status.is_active:
+        if snapshot.record.status.is_active:
             yield from (one.over for about, one in before.items() if about not in self._holding)
 
     @staticmethod
-    def _remarks(sight: Sight) -> Iterator[tuple[str, Remark]]:
-        record, place = sight.record, backend_options()
+    def _remarks(snapshot: RunSnapshot) -> Iterator[tuple[str, Remark]]:
+        record, place = snapshot.record, backend_options()
         # The module of a pipeline is as good as its tasks' own: who serves it has all of them.
         module = record.plan.target.rpartition(":")[0] or "MODULE"
         start = shlex.join(["perago", "start", module, *place])
-        for name in sight.unattended:
+        for name in snapshot.unpolled:
             missing = (
-                f"no worker has asked for {name} in the last {UNATTENDED_SECONDS:.0f} seconds: "
+                f"no worker has asked for {name} in the last {UNPOLLED_SECONDS:.0f} seconds: "
                 f"unless all are busy, start one with `{start}`"
             )
             yield f"worker of {name}", Remark(missing, f"{name} has a worker now")
-        if sight.trouble:
-            away = f"{sight.trouble}; the run goes on by itself, and is asked for again"
+        if snapshot.problem:
+            away = f"{snapshot.problem}; the run goes on by itself, and is asked for again"
             yield "away", Remark(away, "Conductor answers again")
         if record.status is RunStatus.PAUSED:
             resume = shlex.join(["perago", "run", "--resume", record.id, *place])
@@ -91,26 +91,26 @@ class Asides:
 
 
 class Lines:
-    """A line for each turn that an attempt takes, on standard error."""
+    """A line for each change that an attempt takes, on standard error."""
 
-    def __init__(self, line: Callable[[Turn, AttemptRecord], str | None]) -> None:
+    def __init__(self, line: Callable[[AttemptChange, AttemptRecord], str | None]) -> None:
         self._line = line
         self._asides = Asides()
         self._last: RunRecord | None = None
 
-    def show(self, sight: Sight) -> None:
-        for turn, attempt in turns(self._last, sight.record):
-            if line := self._line(turn, attempt):
+    def show(self, snapshot: RunSnapshot) -> None:
+        for change, attempt in attempt_changes(self._last, snapshot.record):
+            if line := self._line(change, attempt):
                 echo_err(line)
-        self._last = sight.record
-        for words in self._asides.new_in(sight):
+        self._last = snapshot.record
+        for words in self._asides.new_in(snapshot):
             echo_err(json.dumps({"warning": words}) if self._line is _json else f"warning: {words}")
 
 
-def _json(turn: Turn, record: AttemptRecord) -> str:
+def _json(change: AttemptChange, record: AttemptRecord) -> str:
     attempt = record.attempt
     fields = {
-        "step": f"attempt.{turn}",
+        "step": f"attempt.{change}",
         "run": attempt.workflow_instance_id,
         "task": attempt.task_name,
         "reference": attempt.reference_task_name,
@@ -118,7 +118,7 @@ def _json(turn: Turn, record: AttemptRecord) -> str:
         "retry": attempt.retry_count,
         "status": record.status,
         "worker": record.worker_id,
-        "due_at": iso(record.due_at) if turn is Turn.SCHEDULED else None,
+        "due_at": iso(record.due_at) if change is AttemptChange.SCHEDULED else None,
         "started_at": iso(record.started_at),
         "ended_at": iso(record.ended_at),
         "reason": record.reason,
@@ -127,13 +127,13 @@ def _json(turn: Turn, record: AttemptRecord) -> str:
     return json.dumps({k: v for k, v in fields.items() if v is not None}, ensure_ascii=False)
 
 
-def _words(turn: Turn, record: AttemptRecord) -> str | None:
+def _words(change: AttemptChange, record: AttemptRecord) -> str | None:
     """As in a live table, but for good. That something waits is said by what it does next."""
     retry = f" (retry {record.attempt.retry_count})" if record.attempt.retry_count else ""
     name = f"{record.attempt.reference_task_name}{retry}"
-    if turn is Turn.SCHEDULED:
+    if change is AttemptChange.SCHEDULED:
         return None
-    if turn is Turn.STARTED:
+    if change is AttemptChange.STARTED:
         return f"{name}: running on {record.worker_id}"
     return f"{name}: {record.status}" + (f": {record.reason}" if record.reason else "")
 
@@ -147,9 +147,9 @@ class FollowedTable:
         self._asides = Asides()
         self._trouble: str | None = None
 
-    def show(self, sight: Sight) -> None:
-        self._record, self._trouble = sight.record, sight.trouble
-        for words in self._asides.new_in(sight):
+    def show(self, snapshot: RunSnapshot) -> None:
+        self._record, self._trouble = snapshot.record, snapshot.problem
+        for words in self._asides.new_in(snapshot):
             # Left to the terminal to break, so that a command can be copied in one piece.
             self._above.print(Text(f"warning: {words}", style="bold yellow"), soft_wrap=True)
 

@@ -136,13 +136,13 @@ def register_command(
     from perago.cli.declared import resolve_targets
     from perago.cli.options import close_with_command
     from perago.operations.declared import definitions_of, load_declared
-    from perago.operations.registration import Standing, compare, register
+    from perago.operations.registration import DefinitionState, compare, register
     from perago.wiring import open_definitions
 
     ours = definitions_of(*(load_declared(target) for target in resolve_targets(targets)))
     server = close_with_command(open_definitions(settings))
     found = (compare if dry_run else register)(server, ours.tasks, ours.workflows)
-    ok = all(one.pushed or one.standing is Standing.SAME for one in found)
+    ok = all(one.pushed or one.state is DefinitionState.SAME for one in found)
     document = {
         "ok": ok,
         "dry_run": dry_run,
@@ -183,7 +183,7 @@ def _document(one: Registration) -> dict[str, Any]:
     return {
         "kind": one.kind,
         "name": one.name,
-        "state": one.standing.value,
+        "state": one.state.value,
         "differences": [
             {"field": d.field, "declared": d.ours, "registered": d.theirs} for d in one.differences
         ],
@@ -197,16 +197,16 @@ def _layout(found: list[Registration], *, dry_run: bool) -> RenderableType:
 
     from perago.cli.output import table
     from perago.formatting import count
-    from perago.operations.registration import Standing
+    from perago.operations.registration import DefinitionState
 
     rows = []
     for one in found:
-        same = one.standing is Standing.SAME
-        state = Text(one.standing, style="green" if same else "yellow")
+        same = one.state is DefinitionState.SAME
+        state = Text(one.state, style="green" if same else "yellow")
         state.append("".join(f"\n{difference}" for difference in one.differences), style="dim")
         done = "registered" if one.pushed else "" if same else "not registered"
         rows.append((one.name, one.kind, done, state))
-    differing = sum(one.standing is not Standing.SAME for one in found)
+    differing = sum(one.state is not DefinitionState.SAME for one in found)
     did = "to register" if dry_run else "registered"
     return Group(
         table(("name", "kind", "done", "it was"), rows, whole=3),

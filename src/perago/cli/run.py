@@ -69,9 +69,9 @@ def watch_to_its_end(
         runs.resume(run_id)
         record = runs.get(run_id)
     with suppress(KeyboardInterrupt), followed(record, in_words=in_words) as view:
-        for sight in follow(runs, record):
-            record = sight.record
-            view.show(sight)
+        for snapshot in follow(runs, record):
+            record = snapshot.record
+            view.show(snapshot)
     return record
 
 

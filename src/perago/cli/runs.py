@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from perago.cli.output import Output
     from perago.model.run import AttemptRecord, RunRecord
-    from perago.operations.recovery import Aftermath
+    from perago.operations.recovery import BranchSinceRun
     from perago.ports.store import Store
     from perago.settings import Settings
 
@@ -265,14 +265,14 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
         from perago.cli.run import watch_to_its_end
         from perago.cli.run_summary import as_json, exit_code, summary
         from perago.operations.branch_ownership import own_branches
-        from perago.operations.recovery import aftermath, assert_recoverable, recover
+        from perago.operations.recovery import assert_recoverable, branch_since_run, recover
         from perago.wiring import open_runs, open_store
 
         runs = close_with_command(open_runs(settings))
         store = close_with_command(open_store(settings))
         stopped = runs.find(run)
         assert_recoverable(runs, stopped)
-        left = aftermath(store, stopped)
+        left = branch_since_run(store, stopped)
         document = _document(store, stopped, left)
     if dry_run:
         output.show(document, lambda: _layout(document))
@@ -286,7 +286,7 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
     return exit_code(record)
 
 
-def _document(store: Store, run: RunRecord, left: Aftermath | None) -> dict[str, Any]:
+def _document(store: Store, run: RunRecord, left: BranchSinceRun | None) -> dict[str, Any]:
     from perago.cli.history import commit_document
 
     said = {"recovered": run.id, "status": run.status.value, "reason": run.reason, "run": None}

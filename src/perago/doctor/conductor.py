@@ -22,7 +22,7 @@ from perago.errors import (
 )
 from perago.formatting import count
 from perago.operations.declared import definitions_of
-from perago.operations.run_follow import UNATTENDED_SECONDS, unattended_tasks
+from perago.operations.run_follow import UNPOLLED_SECONDS, unpolled_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,11 +130,11 @@ def _workers(
     waiting = _waiting(api)
     modules = {task.name: one.target for one in declared for task in one.tasks}
     names = list(dict.fromkeys([*modules, *waiting]))
-    lonely = unattended_tasks(runs, names, time.time())
+    lonely = unpolled_tasks(runs, names, time.time())
     for name in lonely:
         number = waiting.get(name, 0)
         queued = f", and {number} wait" if number else ""
-        detail = f"no worker has asked for {name} in the last {UNATTENDED_SECONDS:.0f} s{queued}"
+        detail = f"no worker has asked for {name} in the last {UNPOLLED_SECONDS:.0f} s{queued}"
         module = modules.get(name, "MODULE").partition(":")[0]
         yield Finding("worker", "warn", detail, f"`perago start {module}`")
     if not lonely:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from perago.model.workspace import ChangeSet, Download, Signature, Upload
-from perago.operations.manual_commit import HandMade
+from perago.operations.manual_commit import ManualCommit
 from perago.ports.store import Store
 from perago.wiring import fence_file
 
@@ -59,7 +59,7 @@ def install_fence(
 ) -> Installation:
     """Put the action on the branch, in a commit that changes nothing else, unless it is there.
 
-    Raises as :meth:`HandMade.commit` does, and BranchNotFoundError: nothing is made for it.
+    Raises as :meth:`ManualCommit.commit` does, and BranchNotFoundError: nothing is made for it.
     """
     key, action = fence_file()
     head = store.head(repository, branch)
@@ -67,7 +67,7 @@ def install_fence(
     if found == action:
         return Installation(head, None, replaced=False)
     message = "install the perago fence" if found is None else "replace the perago fence"
-    made = HandMade(
+    made = ManualCommit(
         store, repository, branch, head, "fence installation", FENCE_COMMIT_KEY, message
     )
     with tempfile.TemporaryDirectory(prefix="perago-fence-") as directory:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.workspace import ChangeSet, WorkspaceRef, key_prefix, problem_with
-from perago.operations.manual_commit import HandMade, head_or_new
+from perago.operations.manual_commit import ManualCommit, head_or_new
 from perago.wiring import local_engine
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def import_directory(
     content is the same already, and then nothing is committed. Bytes the store has aren't moved.
     A missing repository or branch is made, once the directory has proved fit to be stored.
     Such a branch begins at the ref ``start_at``, or empty, and is one of our ``own`` from then on.
-    Otherwise as :meth:`HandMade.commit`.
+    Otherwise as :meth:`ManualCommit.commit`.
 
     Raises UnsupportedFileError or UnsafeKeyError for what can't be stored; the branch is then as
     it was.
@@ -53,7 +53,7 @@ def import_directory(
     if not changes:
         return None
     words = message or f"import of {directory.resolve().name or 'a directory'}"
-    made = HandMade(store, repository, branch, head, "import", IMPORT_KEY, words)
+    made = ManualCommit(store, repository, branch, head, "import", IMPORT_KEY, words)
     return made.commit(changes, progress=progress, before_publishing=before_publishing)
 
 

@@ -83,7 +83,7 @@ def assert_no_active_run(queue: Runs, repository: str, branch: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HandMade:
+class ManualCommit:
     """A commit to be made on ``head`` of a branch.
 
     ``what`` names it in branch names and errors; ``key`` is the metadata that only this kind of

@@ -28,7 +28,7 @@ _MOVED_ANYWAY = frozenset({PublishUnknownError.code, WrongLandingError.code})
 
 
 @dataclass(slots=True)
-class Observed:
+class Observations:
     """What the logs say of one task's publications. ``merges`` and ``reports`` are seconds.
 
     ``unanswered`` ones were given up after the seconds that count for them: they took longer.
@@ -56,12 +56,14 @@ class Advice:
     warnings: tuple[str, ...]
 
 
-def observe(events: Iterable[Mapping[str, object]], store: str = "embedded") -> dict[str, Observed]:
+def observe(
+    events: Iterable[Mapping[str, object]], store: str = "embedded"
+) -> dict[str, Observations]:
     """Every task's publications to ``store``, in one pass. Other events are passed by.
 
     A publication that doesn't say where it went was one to the embedded store.
     """
-    found: dict[str, Observed] = {}
+    found: dict[str, Observations] = {}
     runs_elsewhere: set[object] = set()
     for event in events:
         task, error = event.get("task"), event.get("error")
@@ -72,7 +74,7 @@ def observe(events: Iterable[Mapping[str, object]], store: str = "embedded") -> 
             seconds = _seconds(event.get("merge_seconds"))
             if seconds is None or (error is not None and error not in _MOVED_ANYWAY):
                 continue
-            of_task = found.setdefault(str(task), Observed())
+            of_task = found.setdefault(str(task), Observations())
             of_task.merges.append(seconds)
             of_task.unanswered += error == PublishUnknownError.code
             lease = _seconds(event.get("lease_seconds"))
@@ -96,7 +98,7 @@ def percentile(durations: Sequence[float], percent: int) -> float:
 
 
 def propose(
-    observed: Observed, in_force: PublishBudget, *, lease_seconds: int = 0
+    observed: Observations, in_force: PublishBudget, *, lease_seconds: int = 0
 ) -> PublishBudget:
     """A budget that what was observed fits into; what it doesn't tell stays as it is in force.
 
@@ -129,9 +131,9 @@ def widening(count: int) -> int:
     return 2 if count >= FEW else 4
 
 
-def advise(task: str, observed: Observed | None, controls: TaskControls | None) -> Advice:
+def advise(task: str, observed: Observations | None, controls: TaskControls | None) -> Advice:
     """``controls`` are the task's declared ones; None where only the logs are known."""
-    observed = observed or Observed()
+    observed = observed or Observations()
     known = controls or _controls_with(observed.lease_seconds)
     lease = known.timeout.response_seconds if known else None
     in_force = (known or TaskControls()).budget_within(lease or 0)
@@ -154,7 +156,7 @@ def advise(task: str, observed: Observed | None, controls: TaskControls | None) 
     )
 
 
-def _about_evidence(observed: Observed) -> Iterable[str]:
+def _about_evidence(observed: Observations) -> Iterable[str]:
     count = len(observed.merges)
     if 0 < count < ENOUGH:
         yield (
@@ -168,7 +170,7 @@ def _about_evidence(observed: Observed) -> Iterable[str]:
         )
 
 
-def _about_declared(observed: Observed, controls: TaskControls) -> Iterable[str]:
+def _about_declared(observed: Observations, controls: TaskControls) -> Iterable[str]:
     declared = controls.publish_budget
     if declared and observed.merges:
         p99, slowest = percentile(observed.merges, 99), max(observed.merges)

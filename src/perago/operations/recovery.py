@@ -25,7 +25,7 @@ _LOOKED_THROUGH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
+class BranchSinceRun:
     """What a run that stopped leaves behind on its branch.
 
     ``accepted`` is the last commit the orchestrator counts as the run's, and ``since`` are the ones
@@ -40,7 +40,7 @@ class Aftermath:
     leads_back: bool
 
 
-def aftermath(store: Store, run: RunRecord) -> Aftermath | None:
+def branch_since_run(store: Store, run: RunRecord) -> BranchSinceRun | None:
     """Raises StoreError if the branch isn't there. A run without a workspace left nothing: None."""
     workspace, accepted = run.workspace, run.output_ref
     if workspace is None or accepted is None:
@@ -49,9 +49,9 @@ def aftermath(store: Store, run: RunRecord) -> Aftermath | None:
     since: list[Commit] = []
     for commit in store.history(workspace.repository, head.id, limit=_LOOKED_THROUGH):
         if commit.id == accepted:
-            return Aftermath(workspace, accepted, head, tuple(since), leads_back=True)
+            return BranchSinceRun(workspace, accepted, head, tuple(since), leads_back=True)
         since.append(commit)
-    return Aftermath(workspace, accepted, head, (), leads_back=False)
+    return BranchSinceRun(workspace, accepted, head, (), leads_back=False)
 
 
 def assert_recoverable(runs: Runs, run: RunRecord) -> None:

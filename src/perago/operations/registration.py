@@ -24,7 +24,7 @@ _FILLED_IN: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Standing(StrEnum):
+class DefinitionState(StrEnum):
     """How a definition of ours stands with the server."""
 
     MISSING = "missing"
@@ -50,15 +50,15 @@ class Registration:
 
     kind: Literal["task", "workflow"]
     name: str
-    standing: Standing
+    state: DefinitionState
     differences: tuple[Difference, ...] = ()
     pushed: bool = False
 
     def problem(self) -> DefinitionDiffersError | None:
         """What is wrong as long as it isn't pushed; None if nothing is."""
-        if self.standing is Standing.SAME or self.pushed:
+        if self.state is DefinitionState.SAME or self.pushed:
             return None
-        if self.standing is Standing.MISSING:
+        if self.state is DefinitionState.MISSING:
             what = "isn't registered"
         else:
             what = "is registered otherwise than the code declares it: " + "; ".join(
@@ -97,7 +97,7 @@ def register(
     for found, ours in zip(
         compare(definitions, tasks, workflows), (*tasks, *workflows), strict=True
     ):
-        if found.standing is Standing.SAME:
+        if found.state is DefinitionState.SAME:
             done.append(found)
             continue
         push = definitions.push_task if found.kind == "task" else definitions.push_workflow
@@ -120,9 +120,11 @@ def _beside(
     kind: Literal["task", "workflow"], ours: Mapping[str, Any], theirs: Mapping[str, Any] | None
 ) -> Registration:
     if theirs is None:
-        return Registration(kind, ours["name"], Standing.MISSING)
+        return Registration(kind, ours["name"], DefinitionState.MISSING)
     found = tuple(fields_that_differ(ours, theirs, _FILLED_IN[kind]))
-    return Registration(kind, ours["name"], Standing.DIFFERS if found else Standing.SAME, found)
+    return Registration(
+        kind, ours["name"], DefinitionState.DIFFERS if found else DefinitionState.SAME, found
+    )
 
 
 def fields_that_differ(

@@ -1,4 +1,4 @@
-"""Looking on while somebody else's workers run a workflow, until it has ended."""
+"""Follows a run that workers elsewhere execute, until it has ended."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from perago.ports.orchestrator import SharedRuns
 
 
-UNATTENDED_SECONDS = 60.0
-"""How long nobody has to have asked for a task before it is said that no worker is there."""
+UNPOLLED_SECONDS = 60.0
+"""A task that no worker has polled for this long has no worker."""
 _BACKOFF = Backoff(first=0.3, longest=2.0, growth=1.2)
-_SECONDS_BETWEEN_ROLL_CALLS = 5.0
+_SECONDS_BETWEEN_WORKER_CHECKS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """A run as it was last seen.
+class RunSnapshot:
+    """A run as it was last read.
 
-    ``trouble`` says why it can't be seen right now. ``unattended`` are the tasks that wait for a
-    worker while none asks for them.
+    ``problem`` says why it can't be read right now. ``unpolled`` are the tasks that wait for a
+    worker although no worker polls for them.
     """
 
     record: RunRecord
-    trouble: str | None = None
-    unattended: tuple[str, ...] = ()
+    problem: str | None = None
+    unpolled: tuple[str, ...] = ()
 
 
 def follow(
@@ -43,42 +43,41 @@ def follow(
     *,
     now: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
-) -> Iterator[Sight]:
-    """The run again and again, the last time when it has ended.
+) -> Iterator[RunSnapshot]:
+    """Read the run again and again; the last snapshot is of the ended run.
 
-    An orchestrator that doesn't answer is asked until it does. Raises whatever else it says no
-    with.
+    While the orchestrator is unreachable, polling continues. Any other error it raises ends this.
     """
-    seconds, roll_call_at = _BACKOFF.first, 0.0
-    unattended: tuple[str, ...] = ()
+    seconds, check_workers_at = _BACKOFF.first, 0.0
+    unpolled: tuple[str, ...] = ()
     while True:
-        trouble = None
+        problem = None
         try:
             seen = runs.get(record.id)
-            if now() >= roll_call_at:
-                _have_lost_leases_noticed(runs, seen)
-                unattended = unattended_tasks(runs, waiting_tasks(seen, now()), now())
-                roll_call_at = now() + _SECONDS_BETWEEN_ROLL_CALLS
+            if now() >= check_workers_at:
+                _have_expired_leases_noticed(runs, seen)
+                unpolled = unpolled_tasks(runs, waiting_tasks(seen, now()), now())
+                check_workers_at = now() + _SECONDS_BETWEEN_WORKER_CHECKS
             changed, record = seen.attempts != record.attempts, seen
         except OrchestratorUnavailableError as error:
-            trouble, changed = error.message, False
-        yield Sight(record, trouble, unattended)
-        if trouble is None and not record.status.is_active:
+            problem, changed = error.message, False
+        yield RunSnapshot(record, problem, unpolled)
+        if problem is None and not record.status.is_active:
             return
         seconds = _BACKOFF.first if changed else _BACKOFF.after(seconds)
         pause(seconds)
 
 
-def _have_lost_leases_noticed(runs: SharedRuns, record: RunRecord) -> None:
-    """An orchestrator may look at a workflow only now and then; who follows it wants it to know."""
+def _have_expired_leases_noticed(runs: SharedRuns, record: RunRecord) -> None:
+    """Have the orchestrator look at the run now: by itself it may do so only now and then."""
     if any(a.status is TaskStatus.IN_PROGRESS for a in record.attempts):
         runs.look_again(record.id)
 
 
 def waiting_tasks(record: RunRecord, now: float) -> list[str]:
-    """The tasks of a run that need a worker: those that are due, and at its start all of them.
+    """The tasks of a run that need a worker: the due ones and, until its first poll, all of them.
 
-    Later than that a worker that doesn't ask may be busy with what comes before.
+    After the first poll, a worker that doesn't poll may be busy with an earlier step.
     """
     names = [
         a.attempt.task_name
@@ -90,36 +89,40 @@ def waiting_tasks(record: RunRecord, now: float) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def unattended_tasks(runs: SharedRuns, names: Sequence[str], now: float) -> tuple[str, ...]:
-    """Those of ``names`` that no worker has asked for lately."""
+def unpolled_tasks(runs: SharedRuns, names: Sequence[str], now: float) -> tuple[str, ...]:
+    """Those of ``names`` that no worker has polled in the last UNPOLLED_SECONDS."""
     polls: Mapping[str, tuple[str, float]] = runs.last_polls(names) if names else {}
     return tuple(
-        name for name in names if name not in polls or now - polls[name][1] > UNATTENDED_SECONDS
+        name for name in names if name not in polls or now - polls[name][1] > UNPOLLED_SECONDS
     )
 
 
-class Turn(StrEnum):
-    """What became of an attempt between two looks at its run."""
+class AttemptChange(StrEnum):
+    """The latest state that an attempt reached between two snapshots."""
 
     SCHEDULED = "scheduled"
     STARTED = "started"
     ENDED = "ended"
 
 
-def turns(before: RunRecord | None, after: RunRecord) -> Iterator[tuple[Turn, AttemptRecord]]:
-    """What happened between two looks, in the order it did; without a first look, all of it.
+def attempt_changes(
+    before: RunRecord | None, after: RunRecord
+) -> Iterator[tuple[AttemptChange, AttemptRecord]]:
+    """What happened between two snapshots, in order; everything if ``before`` is None.
 
-    An attempt that did more than one thing meanwhile is told of by the last one alone.
+    Of an attempt that changed more than once, only the latest change is listed.
     """
     known = {a.attempt.task_id: a for a in before.attempts} if before else {}
     for record in after.attempts:
         old = known.get(record.attempt.task_id)
-        was = (_turn(old), old.worker_id, old.poll_count) if old else None
-        if was != (_turn(record), record.worker_id, record.poll_count):
-            yield _turn(record), record
+        was = (_state(old), old.worker_id, old.poll_count) if old else None
+        if was != (_state(record), record.worker_id, record.poll_count):
+            yield _state(record), record
 
 
-def _turn(record: AttemptRecord) -> Turn:
+def _state(record: AttemptRecord) -> AttemptChange:
     if record.status is TaskStatus.SCHEDULED:
-        return Turn.SCHEDULED
-    return Turn.STARTED if record.status is TaskStatus.IN_PROGRESS else Turn.ENDED
+        return AttemptChange.SCHEDULED
+    if record.status is TaskStatus.IN_PROGRESS:
+        return AttemptChange.STARTED
+    return AttemptChange.ENDED

@@ -11,7 +11,7 @@ from perago.cli.conductor_view import FollowedTable, followed, rows_of
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.controls import TaskControls
 from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus, StepPlan
-from perago.operations.run_follow import Sight
+from perago.operations.run_follow import RunSnapshot
 
 NOW = 1_800_000_000.0
 RUN = "0112d1ec-1c2b-4486-87ae-ac1deead5f68"
@@ -112,30 +112,33 @@ def lines(capfd, monkeypatch):
 
     def after(*sights, in_words=False):
         with followed(run(), in_words=in_words) as view:
-            for sight in sights:
-                view.show(sight)
+            for snapshot in sights:
+                view.show(snapshot)
         return capfd.readouterr().err.splitlines()
 
     return after
 
 
 def test_that_no_worker_is_there_is_said_once_with_the_command_that_starts_one(lines):
-    lonely = Sight(run(DUE), unattended=("songs.clean",))
+    lonely = RunSnapshot(run(DUE), unpolled=("songs.clean",))
     (line,) = [line for line in lines(lonely, lonely, in_words=True) if "warning" in line]
     assert "`perago start package.songs --on conductor`" in line
-    foreign = Sight(run(DUE, target=""), unattended=("other",))
+    foreign = RunSnapshot(run(DUE, target=""), unpolled=("other",))
     assert "`perago start MODULE --on conductor`" in lines(foreign, in_words=True)[-1]
 
 
 def test_that_a_worker_came_is_said_but_not_of_a_run_that_was_cancelled(lines):
-    lonely, well = Sight(run(DUE), unattended=("songs.clean",)), Sight(run(RUNNING))
+    lonely, well = RunSnapshot(run(DUE), unpolled=("songs.clean",)), RunSnapshot(run(RUNNING))
     assert "warning: songs.clean has a worker now" in lines(lonely, well, in_words=True)
-    ended = Sight(run(status=RunStatus.TERMINATED))
+    ended = RunSnapshot(run(status=RunStatus.TERMINATED))
     assert len(lines(lonely, ended, in_words=True)) == 1
 
 
 def test_that_it_comes_and_goes_is_said_each_time(lines):
-    well, away = Sight(run(RUNNING)), Sight(run(RUNNING), trouble="nobody answers at http://x")
+    well, away = (
+        RunSnapshot(run(RUNNING)),
+        RunSnapshot(run(RUNNING), problem="nobody answers at http://x"),
+    )
     said = [line for line in lines(well, away, away, well, away, in_words=True) if "warn" in line]
     assert [line.partition(";")[0] for line in said] == [
         "warning: nobody answers at http://x",
@@ -145,24 +148,27 @@ def test_that_it_comes_and_goes_is_said_each_time(lines):
 
 
 def test_a_run_that_somebody_paused_is_told_how_to_go_on(lines):
-    paused = Sight(run(RUNNING, status=RunStatus.PAUSED))
+    paused = RunSnapshot(run(RUNNING, status=RunStatus.PAUSED))
     assert any(f"`perago run --resume {RUN} --on conductor`" in line for line in lines(paused))
 
 
 def test_programs_get_a_line_for_each_turn_of_an_attempt(lines):
-    told = [json.loads(line) for line in lines(Sight(run(FAILED)), Sight(run(FAILED, WAITING)))]
+    told = [
+        json.loads(line)
+        for line in lines(RunSnapshot(run(FAILED)), RunSnapshot(run(FAILED, WAITING)))
+    ]
     assert [(one["step"], one["retry"], one["status"]) for one in told] == [
         ("attempt.ended", 0, "FAILED"),
         ("attempt.scheduled", 1, "SCHEDULED"),
     ]
     assert told[0]["worker"] == "worker-1"
     assert told[1]["due_at"].startswith("2027-01-15T08:00:12")
-    (ended,) = lines(Sight(run(COMPLETED)))
+    (ended,) = lines(RunSnapshot(run(COMPLETED)))
     assert json.loads(ended)["output_ref"] == "0123456789abcdef"
 
 
 def test_in_a_file_people_read_what_started_and_how_it_ended(lines):
-    told = lines(Sight(run(FAILED, DUE)), Sight(run(FAILED, RUNNING)), in_words=True)
+    told = lines(RunSnapshot(run(FAILED, DUE)), RunSnapshot(run(FAILED, RUNNING)), in_words=True)
     assert told == [
         "clean: FAILED: executor_lost: it was killed",
         "clean (retry 1): running on worker-2",
@@ -174,7 +180,7 @@ def test_on_a_terminal_remarks_stay_above_the_table(monkeypatch):
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100, highlight=False)
     table = FollowedTable(run(DUE), terminal)
     with Live(table, console=terminal, transient=True, auto_refresh=False) as live:
-        table.show(Sight(run(DUE), trouble="nobody answers", unattended=("songs.clean",)))
+        table.show(RunSnapshot(run(DUE), problem="nobody answers", unpolled=("songs.clean",)))
         live.refresh()
     said = terminal.file.getvalue()
     assert said.count("perago start package.songs") == 1

@@ -15,7 +15,7 @@ from perago import (
 )
 from perago.declare.guardrails import violations
 from perago.declare.table_guardrails import canonical_type
-from perago.model.tables import Finding, TableReport, describe
+from perago.model.tables import RuleResult, TableReport, describe
 
 
 class Nothing(BaseModel):
@@ -214,8 +214,8 @@ def test_a_report_tells_each_broken_rule_in_one_sentence_and_documents_no_value(
     report = TableReport(
         "clean",
         (
-            Finding("rows", "require_table('clean', rows=1)"),
-            Finding(
+            RuleResult("rows", "require_table('clean', rows=1)"),
+            RuleResult(
                 "not_null",
                 "require_table('clean', not_null=['a'])",
                 ("a",),

@@ -10,7 +10,7 @@ from perago.adapters.embedded.queue import EmbeddedQueue
 from perago.errors import OrchestratorUnavailableError, RunNotFoundError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport
-from perago.operations.run_follow import Turn, follow, turns
+from perago.operations.run_follow import AttemptChange, attempt_changes, follow
 from perago.testing import ManualClock
 from perago.testing.bench import Bench
 
@@ -106,8 +106,8 @@ DONE = TaskReport(TaskStatus.COMPLETED, {"result": {}})
 
 def test_a_run_is_seen_until_it_has_ended(seen_while, work):
     seen = seen_while(work(DONE), work(DONE))
-    assert [sight.record.status for sight in seen] == ["RUNNING", "RUNNING", "COMPLETED"]
-    assert [len(sight.record.attempts) for sight in seen] == [1, 2, 2]
+    assert [snapshot.record.status for snapshot in seen] == ["RUNNING", "RUNNING", "COMPLETED"]
+    assert [len(snapshot.record.attempts) for snapshot in seen] == [1, 2, 2]
 
 
 def test_a_run_that_has_ended_is_seen_once(seen_while, runs, run):
@@ -124,9 +124,9 @@ def test_an_orchestrator_that_is_away_is_waited_for(seen_while, work, runs):
         runs.away = False
 
     seen = seen_while(work(DONE), leave, leave, come_back, work(DONE))
-    assert [bool(sight.trouble) for sight in seen] == [False, False, True, True, False, False]
-    assert [len(sight.record.attempts) for sight in seen] == [1, 2, 2, 2, 2, 2]
-    assert "http://conductor.example" in seen[2].trouble
+    assert [bool(snapshot.problem) for snapshot in seen] == [False, False, True, True, False, False]
+    assert [len(snapshot.record.attempts) for snapshot in seen] == [1, 2, 2, 2, 2, 2]
+    assert "http://conductor.example" in seen[2].problem
 
 
 def test_a_run_that_is_removed_isnt_waited_for(runs, run):
@@ -149,14 +149,14 @@ def test_a_task_that_is_due_and_that_nobody_asks_for_is_named(seen_while, work, 
         work(DONE)()
 
     seen = seen_while(work(DONE), wait, poll, work_again)
-    assert [sight.unattended for sight in seen] == [(), (), ("second",), (), ()]
+    assert [snapshot.unpolled for snapshot in seen] == [(), (), ("second",), (), ()]
 
 
 @pytest.mark.parametrize("name", ["first", "second"])
 def test_a_task_nobody_ever_asked_for_is_named_at_the_start(seen_while, work, runs, name):
     del runs.polls[name]
     seen = seen_while(work(DONE), work(DONE))
-    assert seen[0].unattended == (name,)
+    assert seen[0].unpolled == (name,)
 
 
 def test_a_later_task_may_wait_for_a_worker_that_is_busy(seen_while, runs, run, clock):
@@ -165,7 +165,7 @@ def test_a_later_task_may_wait_for_a_worker_that_is_busy(seen_while, runs, run, 
         clock.advance(61)
 
     seen = seen_while(take, lambda: runs.cancel(run, "enough"))
-    assert [sight.unattended for sight in seen] == [(), (), ()]
+    assert [snapshot.unpolled for snapshot in seen] == [(), (), ()]
 
 
 def test_a_retry_that_isnt_due_yet_needs_no_worker(seen_while, work, runs, run, clock):
@@ -176,7 +176,7 @@ def test_a_retry_that_isnt_due_yet_needs_no_worker(seen_while, work, runs, run, 
         clock.advance(6)
 
     seen = seen_while(work(error), next_look, lambda: runs.cancel(run, "enough"))
-    assert [sight.unattended for sight in seen[2:]] == [(), ()]
+    assert [snapshot.unpolled for snapshot in seen[2:]] == [(), ()]
 
 
 @pytest.fixture
@@ -188,25 +188,25 @@ def told(runs, run):
         nonlocal last
         before, last = last, runs.get(run)
         return [
-            (turn, a.attempt.reference_task_name, a.attempt.retry_count)
-            for turn, a in turns(before, last)
+            (change, a.attempt.reference_task_name, a.attempt.retry_count)
+            for change, a in attempt_changes(before, last)
         ]
 
     return tell
 
 
 def test_each_turn_of_an_attempt_is_told_once(told, runs, clock):
-    assert told() == [(Turn.SCHEDULED, "first", 0)]
+    assert told() == [(AttemptChange.SCHEDULED, "first", 0)]
     (delivery,) = runs.poll(["first"], worker_id="worker-1")
-    assert told() == [(Turn.STARTED, "first", 0)]
+    assert told() == [(AttemptChange.STARTED, "first", 0)]
     runs.heartbeat(delivery)
     assert told() == []
     runs.report(delivery, TaskReport(TaskStatus.FAILED, reason="task_failed: once"))
-    assert told() == [(Turn.ENDED, "first", 0), (Turn.SCHEDULED, "first", 1)]
+    assert told() == [(AttemptChange.ENDED, "first", 0), (AttemptChange.SCHEDULED, "first", 1)]
     clock.advance(30)
     (retry,) = runs.poll(["first"], worker_id="worker-1")
     runs.report(retry, DONE)
-    assert told() == [(Turn.ENDED, "first", 1), (Turn.SCHEDULED, "second", 0)]
+    assert told() == [(AttemptChange.ENDED, "first", 1), (AttemptChange.SCHEDULED, "second", 0)]
 
 
 def test_an_attempt_that_was_handed_to_another_worker_starts_again(told, runs):
@@ -214,7 +214,7 @@ def test_an_attempt_that_was_handed_to_another_worker_starts_again(told, runs):
     told()
     assert runs.give_back(delivery)
     runs.poll(["first"], worker_id="worker-2")
-    assert told() == [(Turn.STARTED, "first", 0)]
+    assert told() == [(AttemptChange.STARTED, "first", 0)]
 
 
 def test_while_an_attempt_runs_its_lease_is_looked_at_now_and_then(seen_while, runs, run, clock):

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.errors import BranchBusyError, BranchNotFoundError, RunError
-from perago.operations.recovery import aftermath, assert_recoverable, recover
+from perago.operations.recovery import assert_recoverable, branch_since_run, recover
 from perago.testing import Bench
 
 
@@ -54,7 +54,7 @@ def stopped(bench):
 
 
 def test_nothing_was_written_since(bench, stopped):
-    left = aftermath(bench.store, stopped)
+    left = branch_since_run(bench.store, stopped)
     assert left.leads_back
     assert (left.accepted, left.head.id, left.since) == (bench.head, bench.head, ())
 
@@ -62,7 +62,7 @@ def test_nothing_was_written_since(bench, stopped):
 def test_what_was_written_since_is_told_newest_first(bench, stopped):
     accepted = bench.head
     one, two = bench.write({"b.txt": "b"}), bench.write({"c.txt": "c"})
-    left = aftermath(bench.store, stopped)
+    left = branch_since_run(bench.store, stopped)
     assert (left.accepted, left.head.id) == (accepted, two)
     assert [commit.id for commit in left.since] == [two, one]
 
@@ -71,7 +71,7 @@ def test_a_branch_that_doesnt_lead_back_is_told(bench, stopped):
     start = stopped.workspace.ref
     bench.store.delete_branch(bench.repository, bench.branch)
     bench.store.create_branch(bench.repository, bench.branch, start)
-    left = aftermath(bench.store, stopped)
+    left = branch_since_run(bench.store, stopped)
     assert not left.leads_back
     assert (left.head.id, left.since) == (start, ())
 
@@ -79,7 +79,7 @@ def test_a_branch_that_doesnt_lead_back_is_told(bench, stopped):
 def test_a_branch_that_is_gone_isnt_made_anew(bench, stopped):
     bench.store.delete_branch(bench.repository, bench.branch)
     with pytest.raises(BranchNotFoundError):
-        aftermath(bench.store, stopped)
+        branch_since_run(bench.store, stopped)
 
 
 def test_the_new_run_is_the_old_one_from_where_the_branch_is_now(bench, stopped):
@@ -121,5 +121,5 @@ def test_a_run_without_a_workspace_is_just_started_again(bench):
     run = bench.queue.get(bench.start(compute))
     bench.queue.cancel(run.id, "enough")
     ended = bench.queue.get(run.id)
-    assert aftermath(bench.store, ended) is None
+    assert branch_since_run(bench.store, ended) is None
     assert bench.queue.get(recover(bench.queue, bench.store, ended)).plan == run.plan

@@ -3,7 +3,7 @@
 import pytest
 
 from perago.errors import DefinitionDiffersError
-from perago.operations.registration import Standing, compare, differences, register
+from perago.operations.registration import DefinitionState, compare, differences, register
 
 TASK = {"name": "songs.clean", "retryCount": 3, "inputKeys": ["params"]}
 WORKFLOW = {
@@ -60,7 +60,7 @@ def told(server, task=TASK):
 
 def test_what_the_server_adds_is_no_difference():
     found = compare(Registered(TASK_THERE, WORKFLOW_THERE), [TASK], [WORKFLOW])
-    assert [one.standing for one in found] == [Standing.SAME, Standing.SAME]
+    assert [one.state for one in found] == [DefinitionState.SAME, DefinitionState.SAME]
 
 
 def test_a_field_with_another_value_is_told_with_both():
@@ -102,17 +102,17 @@ def test_other_tasks_are_told_by_their_references():
 
 def test_a_workflow_of_another_version_is_not_the_one():
     (found,) = compare(Registered(WORKFLOW_THERE | {"version": 2}), [], [WORKFLOW])
-    assert found.standing is Standing.MISSING
+    assert found.state is DefinitionState.MISSING
 
 
 def test_only_what_is_missing_or_differs_is_pushed_tasks_first():
     server = Registered(TASK_THERE | {"retryCount": 0}, {"name": "songs.rank"})
     done = register(server, [TASK, {"name": "songs.rank"}], [WORKFLOW])
     assert server.pushed == ["songs.clean", "songs"]
-    assert [(one.standing, one.pushed) for one in done] == [
-        (Standing.DIFFERS, True),
-        (Standing.SAME, False),
-        (Standing.MISSING, True),
+    assert [(one.state, one.pushed) for one in done] == [
+        (DefinitionState.DIFFERS, True),
+        (DefinitionState.SAME, False),
+        (DefinitionState.MISSING, True),
     ]
     assert differences(server, [TASK], [WORKFLOW]) == []
 

@@ -92,7 +92,7 @@ def problems(*tasks, **more):
 def assert_safe(*tasks, **more):
     found = check(*tasks, **more)
     assert found.problems == ()
-    assert found.doubts == ()
+    assert found.warnings == ()
 
 
 # --- one after the other --------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_what_is_no_workspace_is_said_to_be_none(workspace):
 def test_starting_one_branch_from_another_ones_commit_is_a_doubt():
     found = check(task("a", FIRST), task("b", at("report", "${a.output.workspace.ref}")))
     assert found.problems == ()
-    assert "unless that is its head by then" in found.doubts[0]
+    assert "unless that is its head by then" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_branches_that_only_might_be_one_are_a_doubt():
         join("b", "c"),
     )
     assert found.problems == ()
-    assert "nothing shows that these are two branches" in found.doubts[0]
+    assert "nothing shows that these are two branches" in found.warnings[0]
 
 
 def test_after_the_join_the_writers_output_counts():
@@ -593,7 +593,7 @@ def test_a_sub_workflow_that_is_not_at_hand_is_refused_if_it_gets_a_workspace():
     found = check(sub("s"), task("b", of("s")))
     assert [one.task for one in found.problems] == ["s"]
     assert "another --workflow FILE" in found.problems[0].fix
-    (doubt,) = check(sub("s", inputs={})).doubts
+    (doubt,) = check(sub("s", inputs={})).warnings
     assert "nothing shows what that writes" in doubt
 
 

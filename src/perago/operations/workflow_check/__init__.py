@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perago.operations.workflow_check.context import Findings, Problem, Resolve, Survey
+from perago.operations.workflow_check.context import CheckResult, Problem, Resolve, Survey
 from perago.operations.workflow_check.definition import Definition, read_definition
 from perago.operations.workflow_check.interpreter import walk
 from perago.operations.workflow_check.values import Given
@@ -18,14 +18,21 @@ from perago.operations.workflow_check.workspace_rule import Effect
 if TYPE_CHECKING:
     from perago.declare.task import Task
 
-__all__ = ["Definition", "Findings", "Problem", "check_workflow", "effects_of", "read_definition"]
+__all__ = [
+    "CheckResult",
+    "Definition",
+    "Problem",
+    "check_workflow",
+    "effects_of",
+    "read_definition",
+]
 
 
 def check_workflow(
     definition: Definition,
     effects: Mapping[str, Effect] | None = None,
     resolve: Resolve = lambda _name, _version: None,
-) -> Findings:
+) -> CheckResult:
     """Every task that might write a branch beside another, or takes another workspace than it must.
 
     ``effects`` says what tasks do by name; one that isn't known writes the workspace it is given.

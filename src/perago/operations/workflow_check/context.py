@@ -38,20 +38,20 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CheckResult:
     """A definition is safe to run where there is no problem; a doubt is what isn't provable."""
 
     problems: tuple[Problem, ...]
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Notes:
-    """Findings while they are made: paths through a workflow share most of theirs."""
+    """CheckResult while they are made: paths through a workflow share most of theirs."""
 
     _problems: dict[Place, Problem] = field(default_factory=dict)
     _expected: dict[Place, dict[str, None]] = field(default_factory=dict)
-    _doubts: dict[str, None] = field(default_factory=dict)
+    _warnings: dict[str, None] = field(default_factory=dict)
 
     def expects(self, task: Place, expression: str) -> None:
         """On some path this is what the task has to take."""
@@ -70,12 +70,12 @@ class Notes:
         found = Problem(task.workflow, task.reference, message, fix, takes, should_take)
         self._problems.setdefault(task, found)
 
-    def doubt(self, sentence: str) -> None:
-        self._doubts[sentence] = None
+    def warn(self, sentence: str) -> None:
+        self._warnings[sentence] = None
 
-    def findings(self) -> Findings:
+    def findings(self) -> CheckResult:
         problems = (self._over_all_paths(task, found) for task, found in self._problems.items())
-        return Findings(tuple(problems), tuple(self._doubts))
+        return CheckResult(tuple(problems), tuple(self._warnings))
 
     def _over_all_paths(self, task: Place, found: Problem) -> Problem:
         expected = self._expected.get(task, {})
@@ -110,7 +110,7 @@ class Survey:
             )
             return True
         if not one.branch.surely_differs_from(other.branch):
-            self.notes.doubt(
+            self.notes.warn(
                 f"{one.by} writes {one.branch} and {other.by} writes {other.branch} at the same "
                 f"time: {why}, and nothing shows that these are two branches"
             )

@@ -328,7 +328,7 @@ def _unseen(
         else f"the workflow {name}, whose definition isn't at hand"
     )
     if not isinstance(inputs, Fields) or "workspace" not in dict(inputs.items):
-        frame.notes.doubt(f"{place} calls {unseen}: nothing shows what that writes")
+        frame.notes.warn(f"{place} calls {unseen}: nothing shows what that writes")
         return ran(node, computed_by(node), path, frame)
     frame.notes.refuse(
         place,

@@ -182,7 +182,7 @@ def _note(node: Node, value: Value, effect: Effect, path: Path, frame: Frame) ->
         expected = _FIRST if verdict.problem else written
     frame.notes.expects(place, expected)
     if verdict.doubt:
-        frame.notes.doubt(f"{place} takes {written}, which {verdict.doubt}")
+        frame.notes.warn(f"{place} takes {written}, which {verdict.doubt}")
     if verdict.problem:
         given = node.inputs.get("workspace") is not None
         frame.notes.refuse(
