@@ -18,7 +18,7 @@ from rich.text import Text
 from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, status, style_of
 from perago.model.attempt import AttemptStep
 from perago.model.progress import Transfer
-from perago.worker.events import NobodyWatching
+from perago.worker.events import NullObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perago.model.attempt import Attempt
     from perago.model.progress import Progress
     from perago.model.run import RunRecord
-    from perago.worker.events import Watcher
+    from perago.worker.events import Observer
 
 
 _STEP_WORDS = {
@@ -50,7 +50,7 @@ _STEP_WORDS = {
 
 
 @contextmanager
-def watching(record: RunRecord, *, elsewhere: Watcher | None = None) -> Iterator[Watcher]:
+def watching(record: RunRecord, *, elsewhere: Observer | None = None) -> Iterator[Observer]:
     """A live table if standard error is a terminal; otherwise JSON lines, or what is given."""
     if not is_terminal(sys.stderr):
         yield elsewhere or JsonLines()
@@ -107,7 +107,7 @@ class Warnings:
         return is_new
 
 
-class JsonLines(NobodyWatching):
+class JsonLines(NullObserver):
     """Each step's event, as it stands in the journal, on standard error; each warning once."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class JsonLines(NobodyWatching):
         self.step_ended(attempt, fields)
 
 
-class PlainLines(NobodyWatching):
+class PlainLines(NullObserver):
     """A line of prose per attempt and step, for people who read it in a file."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class _Row:
         self.progress: Progress | None = None
 
 
-class LiveTable(NobodyWatching):
+class LiveTable(NullObserver):
     """A row per step: where it is, how far a transfer got, how long it has taken.
 
     Warnings go ``above`` it, where they stay.

@@ -16,7 +16,7 @@ from perago.cli.options import common_options
 from perago.cli.output import echo_err, is_terminal
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, duration
 from perago.model.attempt import AttemptStep
-from perago.worker.events import NobodyWatching
+from perago.worker.events import NullObserver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class _Seen:
     path: object = None
 
 
-class _Attempts(NobodyWatching):
+class _Attempts(NullObserver):
     """Gathers what the line of an attempt says, until it has ended."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class PlainAttempts(_Attempts):
         echo_err(f"{_now()}{click.style('warning', fg='yellow')}: {_name(attempt)}: {warning}")
 
 
-class Counted(NobodyWatching):
+class Counted(NullObserver):
     """How many attempts ended, for the last line."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ def command(
     """
     from perago.cli.declared import resolve_targets
     from perago.cli.start import Counted, JsonAttempts, PlainAttempts
-    from perago.worker.events import Watchers
+    from perago.worker.events import Observers
     from perago.worker.health import serving
     from perago.worker.observers import lineage
     from perago.worker.service import Service, Slots
@@ -239,7 +239,7 @@ def command(
             settings,
             targets,
             Slots(jobs or 1, without_spark=jobs or min(_MOST_BY_DEFAULT, os.cpu_count() or 1)),
-            Watchers(lines, counted, *telemetry, *also_watching),
+            Observers(lines, counted, *telemetry, *also_watching),
             lambda definitions: _troubles(settings, definitions),
         )
         show_state_of(service)

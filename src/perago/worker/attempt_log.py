@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perago.model.attempt import Execution
     from perago.model.progress import Progress
     from perago.worker.body_isolation import Output
-    from perago.worker.executor_handle import Whereabouts
+    from perago.worker.executor_handle import SharedStep
     from perago.worker.messages import FromExecutor
 
 
@@ -61,7 +61,7 @@ def last_printed(path: Path) -> tuple[str, ...]:
     return (said, *kept) if cut else tuple(kept)
 
 
-class Record:
+class AttemptLog:
     """Without a spool everything is written where it belongs, at once."""
 
     def __init__(self, events: Path, printed: Path, output: Output, spool: Path | None) -> None:
@@ -227,7 +227,7 @@ class ExecutorJournal:
     """
 
     def __init__(
-        self, execution: Execution, record: Record, outbox: Outbox, whereabouts: Whereabouts
+        self, execution: Execution, record: AttemptLog, outbox: Outbox, whereabouts: SharedStep
     ) -> None:
         attempt = execution.attempt
         self._bound = {

@@ -57,7 +57,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-class Janitor:
+class Cleaner:
     """Clears up in a thread of its own: a store that is away must not hold up anything else.
 
     ``open_store`` is called when there is something to delete for the first time.

@@ -18,7 +18,7 @@ LOST = "LOST"
 """The status of an attempt that was stopped, as the orchestrator no longer counted on it."""
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """Called from the supervisor's own thread; must neither block it nor raise."""
 
     def attempt_started(self, attempt: Attempt) -> None: ...
@@ -71,7 +71,7 @@ def outcome(status: str) -> tuple[str, bool]:
     return status.partition(" ")[0].upper(), status in TaskStatus.__members__
 
 
-class NobodyWatching:
+class NullObserver:
     def attempt_started(self, attempt: Attempt) -> None: ...
 
     def execution_began(self, execution: Execution) -> None: ...
@@ -97,10 +97,10 @@ class NobodyWatching:
     def trouble(self, error: PeragoError) -> None: ...
 
 
-class Watchers:
+class Observers:
     """Several watchers as one, told in the order they are given."""
 
-    def __init__(self, *watchers: Watcher) -> None:
+    def __init__(self, *watchers: Observer) -> None:
         self._watchers = watchers
 
     def attempt_started(self, attempt: Attempt) -> None:

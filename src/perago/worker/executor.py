@@ -28,18 +28,18 @@ from perago.flow.report import failed, hand_in
 from perago.model.attempt import AttemptStep
 from perago.model.outcome import AttemptOutcome
 from perago.wiring import build_runtime, preload
-from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
+from perago.worker.attempt_log import AttemptLog, ExecutorJournal, Outbox
 from perago.worker.body_isolation import Output, contained
-from perago.worker.executor_handle import Whereabouts
+from perago.worker.executor_handle import SharedStep
 from perago.worker.messages import (
     Assignment,
     Finished,
+    HeartbeatsStopped,
     LeaseRenewed,
-    Quiet,
     Ready,
     Reporting,
     ServedTask,
-    Unable,
+    StartFailed,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from perago.declare.task import AnyTask
     from perago.flow.runtime import Runtime
-    from perago.worker.messages import Employment, ToExecutor
+    from perago.worker.messages import ExecutorConfig, ToExecutor
 
 ORPHANED_EXIT_CODE = 75
 
@@ -115,7 +115,7 @@ class Executor:
     def __init__(
         self,
         connection: Connection,
-        whereabouts: Whereabouts,
+        whereabouts: SharedStep,
         runtime: Runtime,
         spool: Path | None,
     ) -> None:
@@ -145,14 +145,14 @@ class Executor:
             self._outbox.send(Finished(report.status, report.reason, outcome.accepted))
 
     def _recorded(self, assignment: Assignment) -> AttemptOutcome:
-        record = Record(assignment.events_log, assignment.output_log, self._output, self._spool)
+        record = AttemptLog(assignment.events_log, assignment.output_log, self._output, self._spool)
         journal = ExecutorJournal(assignment.execution, record, self._outbox, self._whereabouts)
         with self._minded(journal):
             outcome = self._run(assignment, record, replace(self._runtime, journal=journal))
         record.end()
         return outcome
 
-    def _run(self, assignment: Assignment, record: Record, runtime: Runtime) -> AttemptOutcome:
+    def _run(self, assignment: Assignment, record: AttemptLog, runtime: Runtime) -> AttemptOutcome:
         delivery = assignment.delivery
         try:
             record.begin()
@@ -209,7 +209,7 @@ class Executor:
     def _heed(self, message: ToExecutor) -> None:
         if isinstance(message, LeaseRenewed):
             self._lease.renew(message.at)
-        elif isinstance(message, Quiet):
+        elif isinstance(message, HeartbeatsStopped):
             self._lease.is_quiet()
 
     @contextmanager
@@ -323,8 +323,8 @@ def _tell(line: str) -> None:
 def main() -> None:
     # The terminal's Ctrl-C is the supervisor's to handle: it knows whether we are publishing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection, whereabouts = Connection(int(sys.argv[1])), Whereabouts(int(sys.argv[2]))
-    employment: Employment = connection.recv()
+    connection, whereabouts = Connection(int(sys.argv[1])), SharedStep(int(sys.argv[2]))
+    employment: ExecutorConfig = connection.recv()
     try:
         tasks = load_tasks(employment.modules)
         patience = employment.store_patience_seconds
@@ -339,7 +339,7 @@ def main() -> None:
         if any(task.uses_spark for task in tasks):
             runtime.engines[SPARK].warm_up()
     except PeragoError as error:
-        connection.send([Unable(error)])
+        connection.send([StartFailed(error)])
         return
     spool = employment.spool_of(os.getpid())
     Executor(connection, whereabouts, runtime, spool).serve(tasks)

@@ -20,13 +20,13 @@ from perago.model.attempt import AttemptStep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perago.worker.messages import Assignment, Employment, FromExecutor, ToExecutor
+    from perago.worker.messages import Assignment, ExecutorConfig, FromExecutor, ToExecutor
 
 
 # --- Waiting on connections that are mostly the same as the last time ---
 
 
-class Ears:
+class ConnectionWaiter:
     """As :func:`multiprocessing.connection.wait`, which prepares anew for every call."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ _STEPS: tuple[AttemptStep | None, ...] = (None, *AttemptStep)
 _NUMBERS = {step: number for number, step in enumerate(_STEPS)}
 
 
-class Whereabouts:
+class SharedStep:
     """One byte, which is never seen half written."""
 
     def __init__(self, descriptor: int) -> None:
@@ -86,9 +86,9 @@ _KERNEL_COUNTERS = Path("/proc/vmstat")
 class ExecutorProcess:
     """Started fresh, in a session of its own so that a task's children end with it."""
 
-    def __init__(self, employment: Employment) -> None:
+    def __init__(self, employment: ExecutorConfig) -> None:
         self._oom_kills = oom_kills()
-        self._whereabouts = Whereabouts.new()
+        self._whereabouts = SharedStep.new()
         ours, theirs = socket.socketpair()
         passed = [theirs.fileno(), self._whereabouts.descriptor]
         with theirs:
@@ -101,7 +101,7 @@ class ExecutorProcess:
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
-        self._ears = Ears()
+        self._ears = ConnectionWaiter()
         self.connection.send(employment)
 
     @property

@@ -19,14 +19,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from perago.errors import RuntimeConfigError
-from perago.worker.events import NobodyWatching
+from perago.worker.events import NullObserver
 from perago.worker.observers import open_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from perago.errors import PeragoError
-    from perago.worker.events import Watcher
+    from perago.worker.events import Observer
 
 
 # --- How a worker stands, and what follows from it: whether it is to be restarted, and ---
@@ -71,7 +71,7 @@ def hindrance(state: ServiceState, now: float) -> str | None:
     return illness(state, now)
 
 
-class Serving(Protocol):
+class ServiceProbe(Protocol):
     """What is asked of a service, from other threads."""
 
     @property
@@ -82,16 +82,16 @@ class Serving(Protocol):
     def stopping(self) -> bool: ...
 
 
-class Standing(NobodyWatching):
+class WorkerHealth(NullObserver):
     """What is known of a worker from outside: whom it serves tells whether it is heard."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._service: Serving | None = None
+        self._service: ServiceProbe | None = None
         self._heard = False
         self._trouble: str | None = None
 
-    def show(self, service: Serving) -> None:
+    def show(self, service: ServiceProbe) -> None:
         self._service = service
 
     def orchestrator_heard(self) -> None:
@@ -167,30 +167,30 @@ class Endpoint:
             self._server.shutdown()
             self._server.server_close()
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, path: str) -> Reply:
         match path.partition("?")[0]:
             case "/health":
                 return _verdict(illness(self._state(), time.monotonic()))
             case "/ready":
                 return _verdict(hindrance(self._state(), time.monotonic()))
             case "/metrics" if self._metrics is not None:
-                return Answer(HTTPStatus.OK, self._metrics(), METRICS_TYPE)
+                return Reply(HTTPStatus.OK, self._metrics(), METRICS_TYPE)
             case "/metrics":
-                return Answer(HTTPStatus.NOT_FOUND, f"{NO_METRICS}\n".encode())
+                return Reply(HTTPStatus.NOT_FOUND, f"{NO_METRICS}\n".encode())
             case _:
-                return Answer(HTTPStatus.NOT_FOUND, b"there are /health, /ready and /metrics\n")
+                return Reply(HTTPStatus.NOT_FOUND, b"there are /health, /ready and /metrics\n")
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     status: HTTPStatus
     body: bytes
     kind: str = TEXT_TYPE
 
 
-def _verdict(problem: str | None) -> Answer:
+def _verdict(problem: str | None) -> Reply:
     if problem is None:
-        return Answer(HTTPStatus.OK, b"ok\n")
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n".encode())
+        return Reply(HTTPStatus.OK, b"ok\n")
+    return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n".encode())
 
 
 # --- the address ----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: Address, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, address: Address, answer: Callable[[str], Reply]) -> None:
         self.address_family = address.family
 
         class Handler(_Handler):
@@ -260,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
     server_version = "perago"
     sys_version = ""
-    answered: Callable[[str], Answer]
+    answered: Callable[[str], Reply]
 
     def do_GET(self) -> None:
         answer = self.answered(self.path)
@@ -281,14 +281,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(listen: str | None) -> Iterator[tuple[list[Watcher], Callable[[Serving], None]]]:
+def serving(listen: str | None) -> Iterator[tuple[list[Observer], Callable[[ServiceProbe], None]]]:
     """Answer at ``listen``, if it is given, and send what OpenTelemetry's variables ask for.
 
     Yields the watchers that have to be told what happens, and how to say whose state it is.
     Raises RuntimeConfigError.
     """
-    standing = Standing()
-    watchers: list[Watcher] = [standing]
+    standing = WorkerHealth()
+    watchers: list[Observer] = [standing]
     with ExitStack() as stack:
         telemetry = open_telemetry(listen)
         if telemetry is not None:

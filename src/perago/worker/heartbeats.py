@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import UnknownAttemptError
 from perago.model.attempt import TaskStatus, is_superseded
+from perago.worker.messages import LeaseRenewed
 
 if TYPE_CHECKING:
     from perago.model.attempt import Delivery
@@ -23,7 +24,7 @@ LEAST_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Held:
+class KeptLease:
     """A lease to keep, looked at every ``look_seconds``. Times are monotonic."""
 
     delivery: Delivery
@@ -40,15 +41,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
-    """A heartbeat that was sent at ``at`` was accepted."""
-
-    delivery_id: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
+class LeaseLost:
     """The orchestrator doesn't count on this delivery any more.
 
     If it was ``delivered_again``, or is about to be, the attempt itself goes on with somebody else.
@@ -60,7 +53,9 @@ class Lost:
     delivered_again: bool = False
 
 
-def tend(orchestrator: Orchestrator, held: Held, now: float) -> Renewed | Lost | None:
+def tend(
+    orchestrator: Orchestrator, held: KeptLease, now: float
+) -> LeaseRenewed | LeaseLost | None:
     """Extend the lease or look at the attempt's standing, whichever is due.
 
     An orchestrator that doesn't answer is asked again when the next look is due: the lease isn't
@@ -72,17 +67,17 @@ def tend(orchestrator: Orchestrator, held: Held, now: float) -> Renewed | Lost |
     try:
         if is_due and orchestrator.heartbeat(delivery):
             held.renewed_at = now
-            return Renewed(delivery.id, now)
+            return LeaseRenewed(delivery.id, now)
         standing = orchestrator.reload(delivery.attempt)
     except UnknownAttemptError:
-        return Lost(delivery.id, "UNKNOWN", "the orchestrator doesn't know it any more")
+        return LeaseLost(delivery.id, "UNKNOWN", "the orchestrator doesn't know it any more")
     if is_superseded(delivery, standing):
         why = f"it was delivered again, to {standing.worker_id}"
         if standing.status is TaskStatus.SCHEDULED:
             why = "it was put back into its queue, to be delivered again"
-        return Lost(delivery.id, standing.status, why, delivered_again=True)
+        return LeaseLost(delivery.id, standing.status, why, delivered_again=True)
     if standing.status is not TaskStatus.IN_PROGRESS:
-        return Lost(delivery.id, standing.status, f"it is {standing.status}")
+        return LeaseLost(delivery.id, standing.status, f"it is {standing.status}")
     return None
 
 

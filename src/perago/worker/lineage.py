@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perago.model.attempt import AttemptStep, TaskStatus
 from perago.model.outcome import PublishPath
 from perago.model.workspace import key_prefix
-from perago.worker.events import NobodyWatching, outcome
+from perago.worker.events import NullObserver, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """How one rule for a table stood. ``broken_by`` counts rows, where they can be counted."""
 
     phase: str
@@ -58,7 +58,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LineageEvent:
     """One thing to tell of an execution, with all that is known of it by then.
 
     ``files`` is how many were written to the output.
@@ -69,23 +69,23 @@ class Told:
     at: datetime
     input: Dataset | None = None
     output: Dataset | None = None
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     files: int | None = None
     reason: str | None = None
 
 
-class LineageWatcher(NobodyWatching):
+class LineageObserver(NullObserver):
     """Tells ``send`` of each attempt's start as soon as its input is known, and of its end.
 
     ``send`` must neither block nor raise.
     """
 
-    def __init__(self, send: Callable[[Told], None]) -> None:
+    def __init__(self, send: Callable[[LineageEvent], None]) -> None:
         self._send = send
         self._running: dict[Attempt, _Followed] = {}
 
     def execution_began(self, execution: Execution) -> None:
-        begun = Told(execution, Transition.START, datetime.now(UTC))
+        begun = LineageEvent(execution, Transition.START, datetime.now(UTC))
         self._running[execution.attempt] = _Followed(begun)
 
     def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
@@ -122,11 +122,11 @@ class LineageWatcher(NobodyWatching):
 class _Followed:
     """An attempt under way; ``known`` is what its start would tell by now."""
 
-    known: Told
+    known: LineageEvent
     is_told: bool = False
 
 
-def learned(known: Told, event: Mapping[str, Any]) -> Told:
+def learned(known: LineageEvent, event: Mapping[str, Any]) -> LineageEvent:
     """What is known after one more event of the journal."""
     match event:
         case {"step": AttemptStep.DIRECTORY, "repository": str(repository), "ref": str(ref)}:
@@ -143,7 +143,7 @@ def learned(known: Told, event: Mapping[str, Any]) -> Told:
     return known
 
 
-def ended(known: Told, status: str, reason: str | None, at: datetime) -> Told:
+def ended(known: LineageEvent, status: str, reason: str | None, at: datetime) -> LineageEvent:
     """The end, by the word that watchers are told. Only what was accepted has an output."""
     word, accepted = outcome(status)
     if word == TaskStatus.COMPLETED and accepted:
@@ -152,11 +152,11 @@ def ended(known: Told, status: str, reason: str | None, at: datetime) -> Told:
     return replace(known, transition=transition, at=at, output=None, files=None, reason=reason)
 
 
-def _checked(event: Mapping[str, Any]) -> list[Checked]:
+def _checked(event: Mapping[str, Any]) -> list[CheckResult]:
     """Of a table's document as :meth:`perago.model.tables.TableReport.document` makes it."""
     broken = {breach["rule"]: breach.get("count") for breach in event.get("breaches", ())}
     return [
-        Checked(str(event.get("phase")), rule, rule not in broken, broken.get(rule))
+        CheckResult(str(event.get("phase")), rule, rule not in broken, broken.get(rule))
         for rule in event.get("rules", ())
     ]
 
@@ -182,11 +182,11 @@ class Sender:
         self._namespaces = (job_namespace, dataset_namespace)
         self._complain = complain
         self._has_complained = False
-        self._unsent: Queue[Told | None] = Queue(QUEUE_LENGTH)
+        self._unsent: Queue[LineageEvent | None] = Queue(QUEUE_LENGTH)
         self._thread = threading.Thread(target=self._send_all, daemon=True, name="lineage")
         self._thread.start()
 
-    def send(self, told: Told) -> None:
+    def send(self, told: LineageEvent) -> None:
         """Returns at once. Dropped if too much waits already."""
         try:
             self._unsent.put_nowait(told)
@@ -213,7 +213,7 @@ class Sender:
             if client is not None:
                 client.close(0)
 
-    def _send(self, client: OpenLineageClient, told: Told) -> None:
+    def _send(self, client: OpenLineageClient, told: LineageEvent) -> None:
         from perago.worker.lineage_events import run_event
 
         try:

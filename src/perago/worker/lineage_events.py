@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from openlineage.client.generated.base import InputDatasetFacet, OutputDatasetFacet, RunFacet
 
     from perago.model.attempt import LineageRun
-    from perago.worker.lineage import Checked, Dataset, Told
+    from perago.worker.lineage import CheckResult, Dataset, LineageEvent
 
 
 PRODUCER = f"pkg:pypi/perago-runtime@{version('perago-runtime')}"
 
 
-def run_event(told: Told, job_namespace: str, dataset_namespace: str) -> RunEvent:
+def run_event(told: LineageEvent, job_namespace: str, dataset_namespace: str) -> RunEvent:
     """Datasets are in one namespace, that of their store, and jobs in another."""
     ours = lineage_of(told.execution)
     return RunEvent(
@@ -46,7 +46,7 @@ def run_event(told: Told, job_namespace: str, dataset_namespace: str) -> RunEven
     )
 
 
-def _run_facets(told: Told, job_namespace: str) -> dict[str, RunFacet]:
+def _run_facets(told: LineageEvent, job_namespace: str) -> dict[str, RunFacet]:
     facets: dict[str, RunFacet] = {}
     if workflow := workflow_lineage_of(told.execution):
         facets["parent"] = _parent(workflow, job_namespace)
@@ -59,7 +59,7 @@ def _parent(workflow: LineageRun, job_namespace: str) -> ParentRunFacet:
     return ParentRunFacet(ParentRun(workflow.id), ParentJob(job_namespace, workflow.job))
 
 
-def _inputs(told: Told, namespace: str) -> list[InputDataset]:
+def _inputs(told: LineageEvent, namespace: str) -> list[InputDataset]:
     if told.input is None:
         return []
     found = _assertions(told, "pre")
@@ -68,7 +68,7 @@ def _inputs(told: Told, namespace: str) -> list[InputDataset]:
     return [InputDataset(namespace, told.input.name, facets=facets, inputFacets=checks)]
 
 
-def _outputs(told: Told, namespace: str) -> list[OutputDataset]:
+def _outputs(told: LineageEvent, namespace: str) -> list[OutputDataset]:
     """One that nothing was published of has no version: then there is only what the checks found.
 
     OpenLineage knows those of inputs alone, so they stand among the facets of any dataset.
@@ -89,12 +89,12 @@ def _version(dataset: Dataset) -> dict[str, Any]:
     return {"version": DatasetVersionDatasetFacet(dataset.commit)}
 
 
-def _assertions(told: Told, phase: str) -> DataQualityAssertionsDatasetFacet | None:
+def _assertions(told: LineageEvent, phase: str) -> DataQualityAssertionsDatasetFacet | None:
     checks = [_assertion(check) for check in told.checks if check.phase == phase]
     return DataQualityAssertionsDatasetFacet(checks) if checks else None
 
 
-def _assertion(check: Checked) -> Assertion:
+def _assertion(check: CheckResult) -> Assertion:
     return Assertion(
         assertion=check.rule,
         success=check.holds,

@@ -12,13 +12,13 @@ from perago.file_lock import is_locked, owned
 from perago.model.run import RunStatus
 from perago.wiring import open_queue, open_store, system_clock
 from perago.worker.cleanup import RUNNER_LOCK, clear_leftovers
-from perago.worker.events import Watchers
-from perago.worker.messages import Employment
+from perago.worker.events import Observers
+from perago.worker.messages import ExecutorConfig
 from perago.worker.observers import lineage
-from perago.worker.orchestrator_link import InlineDesk
-from perago.worker.signals import Interruption
+from perago.worker.orchestrator_link import InlineLink
+from perago.worker.signals import StopSignal
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Place, Served, Supervisor
+from perago.worker.supervisor import Served, Supervisor, WorkerPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from perago.model.run import RunRecord, StepPlan
     from perago.ports.orchestrator import Runs
     from perago.settings import Settings
-    from perago.worker.events import Watcher
+    from perago.worker.events import Observer
 
 
 _TICK_SECONDS = 0.2
 
 
 def run_pipeline(
-    settings: Settings, run_id: str, watcher: Watcher, *, resume: bool = False
+    settings: Settings, run_id: str, watcher: Observer, *, resume: bool = False
 ) -> RunRecord:
     """Work on a run until it is over, or until someone interrupts; returns where it stands.
 
@@ -45,24 +45,24 @@ def run_pipeline(
     Raises RunBusyError if another process works on it.
     """
     with (
-        Interruption().watched() as interruption,
+        StopSignal().watched() as interruption,
         closing(open_queue(settings, only_run=run_id)) as queue,
         closing(open_store(settings)) as store,
         held_by_us(settings, run_id),
         lineage(settings) as also_watching,
     ):
-        watcher = Watchers(watcher, *also_watching)
+        watcher = Observers(watcher, *also_watching)
         if resume:
             queue.resume(run_id)
         clock = system_clock()
         steps = {step.reference: step for step in queue.get(run_id).plan.steps}
-        desk = InlineDesk(queue, clock, worker_id=f"{socket.gethostname()}-{os.getpid()}")
+        desk = InlineLink(queue, clock, worker_id=f"{socket.gethostname()}-{os.getpid()}")
         desk.serve([step.task_name for step in steps.values()])
         supervisor = Supervisor(
             desk,
-            [Slot(Employment(settings), clock, watcher)],
+            [Slot(ExecutorConfig(settings), clock, watcher)],
             lambda attempt: _served(steps[attempt.reference_task_name]),
-            place=Place(
+            paths=WorkerPaths(
                 logs=lambda _attempt: settings.logs / run_id,
                 clear=lambda: clear_leftovers(store, settings.attempts),
                 requests_outlive_us=store.outlives_callers,
@@ -95,7 +95,7 @@ def _is_over(record: RunRecord, supervisor: Supervisor) -> bool:
     return record.status is not RunStatus.RUNNING and not supervisor.busy
 
 
-def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher: Watcher) -> None:
+def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher: Observer) -> None:
     if supervisor.busy:
         return
     due = queue.next_due(run_id)

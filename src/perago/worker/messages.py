@@ -30,7 +30,7 @@ def spool_of(logs: Path, executor: int) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Employment:
+class ExecutorConfig:
     """To an executor, first: what it works with, and the modules to load before anything comes.
 
     It is one of so many ``executors`` on this machine.
@@ -61,14 +61,20 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """To an executor: a heartbeat sent at ``at`` was accepted."""
+    """To the supervisor and on to the executor: a heartbeat sent at ``at`` was accepted."""
 
+    delivery_id: str
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """To an executor that is about to report: no heartbeat is under way any more."""
+class HeartbeatsStopped:
+    """To the supervisor and on to the executor: no heartbeat is in flight, and none will be sent.
+
+    An executor waits for this before it reports.
+    """
+
+    delivery_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Unable:
+class StartFailed:
     """From an executor: it can't serve, and ends."""
 
     error: PeragoError
@@ -133,15 +139,15 @@ class Finished(NamedTuple):
     accepted: bool
 
 
-FromExecutor = Ready | Unable | StepStarted | StepEnded | Progressed | Reporting | Finished
-ToExecutor = Assignment | LeaseRenewed | Quiet
+FromExecutor = Ready | StartFailed | StepStarted | StepEnded | Progressed | Reporting | Finished
+ToExecutor = Assignment | LeaseRenewed | HeartbeatsStopped
 
 
 # --- What a supervisor tells its poller, over a private socket pair ---
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartPolling:
     """The first order: whom to ask, and under which name."""
 
     orchestrator: Orchestrator
@@ -149,36 +155,36 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
+class SetTasks:
     task_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AddCredit:
     slots: int
     ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class DropPrefetch:
     """Take nothing ahead any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class KeepLease:
     delivery: Delivery
     heartbeat_seconds: float
     leased_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class ReleaseLease:
     delivery_id: str
     tell: bool
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakFor:
+class ReportDeath:
     delivery: Delivery
     report: TaskReport
 
@@ -189,13 +195,24 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsking:
+class StopPolling:
     """Take no more work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Alive:
     """The supervisor turns. Without it nobody's leases are kept."""
 
 
-Order = Begin | Serve | Offer | Withdraw | Hold | LetGo | SpeakFor | GiveBack | StopAsking | Pulse
+PollerCommand = (
+    StartPolling
+    | SetTasks
+    | AddCredit
+    | DropPrefetch
+    | KeepLease
+    | ReleaseLease
+    | ReportDeath
+    | GiveBack
+    | StopPolling
+    | Alive
+)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from opentelemetry.metrics import Observation
 
 from perago.model.attempt import AttemptStep
-from perago.worker.events import LOST, NobodyWatching, outcome
+from perago.worker.events import LOST, NullObserver, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,7 +153,7 @@ METRICS = (
 )
 
 
-class MeasuringWatcher(NobodyWatching):
+class MetricsObserver(NullObserver):
     """Turns what happens into measurements."""
 
     def __init__(self, meter: Meter) -> None:

@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 
 from perago.errors import RuntimeConfigError
 from perago.toolchain.lineage_config import is_configured, job_namespace
-from perago.worker.lineage import LineageWatcher, Sender
+from perago.worker.lineage import LineageObserver, Sender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from perago.settings import Settings
-    from perago.worker.events import Watcher
+    from perago.worker.events import Observer
     from perago.worker.telemetry import Telemetry
 
 
@@ -34,7 +34,7 @@ PROTOCOL = "http/protobuf"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TelemetryConfig:
     """What is asked for: something to fetch, something to be sent."""
 
     fetched_metrics: bool
@@ -72,14 +72,14 @@ def open_telemetry(listen: str | None) -> Telemetry | None:
         return None
 
 
-def wished_for(listen: str | None, environment: Mapping[str, str]) -> Wish:
+def wished_for(listen: str | None, environment: Mapping[str, str]) -> TelemetryConfig:
     """By OpenTelemetry's own rules, but that nothing is sent unless an address is given.
 
     Raises RuntimeConfigError.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return Wish(fetched_metrics=False, sent_metrics=False, sent_traces=False)
-    return Wish(
+        return TelemetryConfig(fetched_metrics=False, sent_metrics=False, sent_traces=False)
+    return TelemetryConfig(
         fetched_metrics=listen is not None,
         sent_metrics=_is_sent("METRICS", environment),
         sent_traces=_is_sent("TRACES", environment),
@@ -124,7 +124,7 @@ def complain(message: str, *, fix: str | None = None) -> None:
 
 
 @contextmanager
-def lineage(settings: Settings) -> Iterator[list[Watcher]]:
+def lineage(settings: Settings) -> Iterator[list[Observer]]:
     """The watchers that have to be told what happens: one, or none if nobody asks for lineage."""
     if not is_configured(os.environ):
         yield []
@@ -137,7 +137,7 @@ def lineage(settings: Settings) -> Iterator[list[Watcher]]:
         yield []
         return
     sender = Sender(job_namespace(os.environ), dataset_namespace(settings), _say_lost)
-    watcher = LineageWatcher(sender.send)
+    watcher = LineageObserver(sender.send)
     try:
         yield [watcher]
     finally:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from perago.errors import OrchestratorUnavailableError
-from perago.worker.heartbeats import Held, Lost, Renewed, speak_for_the_dead, tend
+from perago.worker.heartbeats import KeptLease, LeaseLost, speak_for_the_dead, tend
+from perago.worker.messages import HeartbeatsStopped, LeaseRenewed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ _UNKNOWN_SECONDS = 1.0
 _PART_OF_NEWEST = 0.25
 
 
-class Offers:
+class Prefetch:
     """What the desk was offered and hasn't used yet, and what to offer it next."""
 
     def __init__(self, slots: int) -> None:
@@ -87,7 +88,7 @@ class Delivered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RanDry:
+class QueueEmpty:
     """There was less to be had than was asked for: so many offers to work ahead were dropped.
 
     Or they were withdrawn.
@@ -97,19 +98,12 @@ class RanDry:
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedAsking:
+class PollingStopped:
     """No work is being asked for any more; what was delivered has been told before this."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGone:
-    """No heartbeat for this attempt is under way, and none will be sent."""
-
-    delivery_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class DeathReported:
     """A dead executor's attempt was reported; no receipt if somebody else speaks for it now."""
 
     delivery_id: str
@@ -125,32 +119,32 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class OrchestratorReachable:
     """The orchestrator answers, after it had not or for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unheard:
+class OrchestratorUnreachable:
     """The orchestrator stopped answering, or doesn't let us in; it is asked on and on."""
 
     error: PeragoError
 
 
-News = (
+LinkEvent = (
     Delivered
-    | RanDry
-    | StoppedAsking
-    | Renewed
-    | Lost
-    | LetGone
-    | Spoken
+    | QueueEmpty
+    | PollingStopped
+    | LeaseRenewed
+    | LeaseLost
+    | HeartbeatsStopped
+    | DeathReported
     | GivenBack
-    | Heard
-    | Unheard
+    | OrchestratorReachable
+    | OrchestratorUnreachable
 )
 
 
-class Desk(Protocol):
+class OrchestratorLink(Protocol):
     @property
     def connections(self) -> Sequence[Connection]:
         """What to wait on until there may be news; none if there may be some at any time."""
@@ -192,14 +186,14 @@ class Desk(Protocol):
         """Take no more work, and tell when that is so; leases are kept on."""
         ...
 
-    def news(self) -> list[News]:
+    def news(self) -> list[LinkEvent]:
         """What happened since, without waiting long. Never raises for the orchestrator."""
         ...
 
     def close(self) -> None: ...
 
 
-class InlineDesk:
+class InlineLink:
     """A desk in the supervisor's own process, for an orchestrator that answers at once."""
 
     def __init__(self, orchestrator: Orchestrator, clock: Clock, *, worker_id: str) -> None:
@@ -208,9 +202,9 @@ class InlineDesk:
         self._worker_id = worker_id
         self._task_names: Sequence[str] = ()
         self._slots = 0
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, KeptLease] = {}
         self._to_speak_for: dict[str, tuple[Delivery, TaskReport]] = {}
-        self._done: list[News] = []
+        self._done: list[LinkEvent] = []
 
     @property
     def connections(self) -> Sequence[Connection]:
@@ -222,19 +216,19 @@ class InlineDesk:
     def offer(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
         if ahead:  # asking is cheap here
-            self._done.append(RanDry(ahead))
+            self._done.append(QueueEmpty(ahead))
 
     def withdraw(self) -> None: ...
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        self._held[delivery.id] = Held(
+        self._held[delivery.id] = KeptLease(
             delivery, heartbeat_seconds, LOOK_SECONDS, renewed_at=leased_at, looked_at=leased_at
         )
 
     def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
         self._held.pop(delivery_id, None)
         if tell:
-            self._done.append(LetGone(delivery_id))
+            self._done.append(HeartbeatsStopped(delivery_id))
 
     def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
         self._to_speak_for[delivery.id] = (delivery, report)
@@ -245,21 +239,21 @@ class InlineDesk:
 
     def stop_asking(self) -> None:
         self._task_names = ()
-        self._done.append(StoppedAsking())
+        self._done.append(PollingStopped())
 
-    def news(self) -> list[News]:
+    def news(self) -> list[LinkEvent]:
         news, self._done = self._done, []
         try:
             self._poll(news)
             self._tend(news)
             self._speak(news)
         except OrchestratorUnavailableError as error:  # asked again the next time
-            news.append(Unheard(error))
+            news.append(OrchestratorUnreachable(error))
         return news
 
     def close(self) -> None: ...
 
-    def _poll(self, news: list[News]) -> None:
+    def _poll(self, news: list[LinkEvent]) -> None:
         if not self._slots or not self._task_names:
             return
         asked_at = self._clock.monotonic()
@@ -269,14 +263,14 @@ class InlineDesk:
             self._slots -= 1
             news.append(Delivered(delivery, asked_at))
 
-    def _tend(self, news: list[News]) -> None:
+    def _tend(self, news: list[LinkEvent]) -> None:
         for held in list(self._held.values()):
             now = self._clock.monotonic()
             if now >= held.due_at and (told := tend(self._orchestrator, held, now)):
                 news.append(told)
 
-    def _speak(self, news: list[News]) -> None:
+    def _speak(self, news: list[LinkEvent]) -> None:
         for delivery_id, (delivery, report) in list(self._to_speak_for.items()):
             receipt = speak_for_the_dead(self._orchestrator, delivery, report)
             del self._to_speak_for[delivery_id]
-            news.append(Spoken(delivery_id, receipt))
+            news.append(DeathReported(delivery_id, receipt))

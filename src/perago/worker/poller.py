@@ -21,28 +21,28 @@ from typing import TYPE_CHECKING
 
 from perago.backoff import Backoff
 from perago.errors import OrchestratorError, OrchestratorUnavailableError
-from perago.worker.heartbeats import Held, Lost, speak_for_the_dead, tend
+from perago.worker.heartbeats import KeptLease, LeaseLost, speak_for_the_dead, tend
 from perago.worker.messages import (
-    Begin,
+    AddCredit,
+    Alive,
+    DropPrefetch,
     GiveBack,
-    Hold,
-    LetGo,
-    Offer,
-    Pulse,
-    Serve,
-    SpeakFor,
-    StopAsking,
-    Withdraw,
+    HeartbeatsStopped,
+    KeepLease,
+    ReleaseLease,
+    ReportDeath,
+    SetTasks,
+    StartPolling,
+    StopPolling,
 )
 from perago.worker.orchestrator_link import (
+    DeathReported,
     Delivered,
     GivenBack,
-    Heard,
-    LetGone,
-    RanDry,
-    Spoken,
-    StoppedAsking,
-    Unheard,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    PollingStopped,
+    QueueEmpty,
 )
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Delivery
     from perago.ports.orchestrator import Orchestrator
-    from perago.worker.messages import Order
-    from perago.worker.orchestrator_link import News
+    from perago.worker.messages import PollerCommand
+    from perago.worker.orchestrator_link import LinkEvent
 
 ORPHANED_EXIT_CODE = 75
 BROKEN_EXIT_CODE = 70
@@ -86,7 +86,7 @@ class Poller:
         self._slots = 0
         self._ahead = 0
         self._is_asking = False
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, KeptLease] = {}
         self._to_tend: set[str] = set()
         self._being_tended: set[str] = set()
         self._trouble: str | None = "nothing was heard yet"
@@ -98,34 +98,34 @@ class Poller:
         for loop in (self._ask, self._keep, self._pulse):
             threading.Thread(target=loop, daemon=True, name=loop.__name__.strip("_")).start()
 
-    def obey(self, order: Order) -> None:  # noqa: C901 - a list of all there are
+    def obey(self, order: PollerCommand) -> None:  # noqa: C901 - a list of all there are
         with self._changed:
             self._heard_at = time.monotonic()
             match order:
-                case Serve(task_names):
+                case SetTasks(task_names):
                     self._task_names = task_names
-                case Offer(slots, ahead):
+                case AddCredit(slots, ahead):
                     self._slots += slots
                     self._ahead += ahead
                     self._freshly_offered = True
-                case Withdraw():
+                case DropPrefetch():
                     self._tell(*self._dropped())
-                case Hold(delivery, heartbeat_seconds, leased_at):
-                    self._held[delivery.id] = Held(
+                case KeepLease(delivery, heartbeat_seconds, leased_at):
+                    self._held[delivery.id] = KeptLease(
                         delivery, heartbeat_seconds, LOOK_SECONDS, leased_at, leased_at
                     )
-                case LetGo(delivery_id, to_be_told):
+                case ReleaseLease(delivery_id, to_be_told):
                     self._held.pop(delivery_id, None)
                     if to_be_told:
                         self._talk(self._tell_when_quiet, delivery_id)
-                case SpeakFor():
+                case ReportDeath():
                     self._talk(self._speak, order)
                 case GiveBack(delivery):
                     self._talk(self._give_back, delivery)
-                case StopAsking():
+                case StopPolling():
                     self._task_names = ()
                     self._talk(self._tell_when_no_longer_asking)
-                case Begin() | Pulse():
+                case StartPolling() | Alive():
                     pass
             self._changed.notify_all()
 
@@ -172,7 +172,7 @@ class Poller:
             self._note_silence(error)
             return UNREACHABLE.after(pause)
         self._note_answer()
-        news: list[News] = [Delivered(delivery, asked_at) for delivery in found]
+        news: list[LinkEvent] = [Delivered(delivery, asked_at) for delivery in found]
         with self._changed:
             for_slots = min(len(found), self._slots)
             self._slots -= for_slots
@@ -185,14 +185,14 @@ class Poller:
             return 0.0 if len(found) == limit else IDLE.first
         return IDLE.after(pause)
 
-    def _dropped(self) -> list[News]:
+    def _dropped(self) -> list[LinkEvent]:
         dropped, self._ahead = self._ahead, 0
-        return [RanDry(dropped)] if dropped else []
+        return [QueueEmpty(dropped)] if dropped else []
 
     def _tell_when_no_longer_asking(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_asking)
-        self._tell(StoppedAsking())
+        self._tell(PollingStopped())
 
     # --- keeping leases ---------------------------------------------------------------------------
     def _keep(self) -> None:
@@ -215,7 +215,7 @@ class Poller:
             for held in due:
                 self._talk(self._tend, held)
 
-    def _tend(self, held: Held) -> None:
+    def _tend(self, held: KeptLease) -> None:
         delivery_id = held.delivery.id
         with self._changed:
             self._to_tend.discard(delivery_id)
@@ -231,7 +231,7 @@ class Poller:
         with self._changed:
             self._being_tended.discard(delivery_id)
             is_wanted = self._held.get(delivery_id) is held
-            if isinstance(told, Lost):  # a heartbeat now would be for somebody else's delivery
+            if isinstance(told, LeaseLost):  # a heartbeat now would be for somebody else's delivery
                 self._held.pop(delivery_id, None)
             self._changed.notify_all()
         if told and is_wanted:
@@ -249,9 +249,9 @@ class Poller:
 
     def _tell_when_quiet(self, delivery_id: str) -> None:
         self._quieten(delivery_id)
-        self._tell(LetGone(delivery_id))
+        self._tell(HeartbeatsStopped(delivery_id))
 
-    def _speak(self, order: SpeakFor) -> None:
+    def _speak(self, order: ReportDeath) -> None:
         self._quieten(order.delivery.id)
         pause = 0.0
         receipt = None
@@ -266,7 +266,7 @@ class Poller:
             except OrchestratorError as error:  # a no that stays one
                 self._note_silence(error)
             break
-        self._tell(Spoken(order.delivery.id, receipt))
+        self._tell(DeathReported(order.delivery.id, receipt))
 
     def _give_back(self, delivery: Delivery) -> None:
         self._quieten(delivery.id)
@@ -281,13 +281,13 @@ class Poller:
         with self._changed:
             was, self._trouble = self._trouble, None
         if was is not None:
-            self._tell(Heard())
+            self._tell(OrchestratorReachable())
 
     def _note_silence(self, error: OrchestratorError) -> None:
         with self._changed:
             was, self._trouble = self._trouble, error.code
         if was != error.code:
-            self._tell(Unheard(error))
+            self._tell(OrchestratorUnreachable(error))
 
     def _pulse(self) -> None:
         while True:
@@ -309,19 +309,19 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     sending = threading.Lock()
 
-    def tell(*news: News) -> None:
+    def tell(*news: LinkEvent) -> None:
         with sending:
             try:
                 connection.send(news)
             except OSError:
                 os._exit(ORPHANED_EXIT_CODE)
 
-    begin: Begin = connection.recv()
+    begin: StartPolling = connection.recv()
     poller = Poller(begin.orchestrator, begin.worker_id, tell)
     poller.start()
     while True:
         try:
-            order: Order = connection.recv()
+            order: PollerCommand = connection.recv()
         except (EOFError, OSError):
             os._exit(ORPHANED_EXIT_CODE)
         poller.obey(order)

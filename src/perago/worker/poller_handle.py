@@ -9,26 +9,26 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from perago.worker.executor_handle import Ears
+from perago.worker.executor_handle import ConnectionWaiter
 from perago.worker.messages import (
-    Begin,
+    AddCredit,
+    Alive,
+    DropPrefetch,
     GiveBack,
-    Hold,
-    LetGo,
-    Offer,
-    Pulse,
-    Serve,
-    SpeakFor,
-    StopAsking,
-    Withdraw,
+    HeartbeatsStopped,
+    KeepLease,
+    ReleaseLease,
+    ReportDeath,
+    SetTasks,
+    StartPolling,
+    StopPolling,
 )
 from perago.worker.orchestrator_link import (
+    DeathReported,
     Delivered,
     GivenBack,
-    LetGone,
-    RanDry,
-    Spoken,
-    StoppedAsking,
+    PollingStopped,
+    QueueEmpty,
 )
 from perago.worker.poller import PULSE_SECONDS
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from perago.model.outcome import TaskReport
     from perago.ports.environment import Clock
     from perago.ports.orchestrator import Orchestrator
-    from perago.worker.messages import Order
-    from perago.worker.orchestrator_link import News
+    from perago.worker.messages import PollerCommand
+    from perago.worker.orchestrator_link import LinkEvent
 
 
 STUCK_SECONDS = 6 * PULSE_SECONDS
@@ -48,23 +48,23 @@ STUCK_SECONDS = 6 * PULSE_SECONDS
 _RESTART_SECONDS = 1.0
 
 
-class PollerDesk:
-    """A :class:`~perago.worker.orchestrator_link.Desk` that remembers what a new poller needs."""
+class PollerHandle:
+    """The :class:`OrchestratorLink` of a worker. It remembers what a new poller has to know."""
 
     def __init__(self, orchestrator: Orchestrator, clock: Clock, *, worker_id: str) -> None:
-        self._begin = Begin(orchestrator, worker_id)
+        self._begin = StartPolling(orchestrator, worker_id)
         self._clock = clock
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
         self._ahead = 0
         self._pulsed_at = clock.monotonic()
-        self._held: dict[str, Hold] = {}
-        self._to_stop: list[StopAsking] = []
-        self._to_let_go: dict[str, LetGo] = {}
-        self._to_speak_for: dict[str, SpeakFor] = {}
+        self._held: dict[str, KeepLease] = {}
+        self._to_stop: list[StopPolling] = []
+        self._to_let_go: dict[str, ReleaseLease] = {}
+        self._to_speak_for: dict[str, ReportDeath] = {}
         self._to_give_back: dict[str, GiveBack] = {}
         self.restarts = 0
-        self._ears = Ears()
+        self._ears = ConnectionWaiter()
         self._start()
 
     @property
@@ -78,31 +78,31 @@ class PollerDesk:
 
     def serve(self, task_names: Sequence[str]) -> None:
         self._task_names = tuple(task_names)
-        self._send(Serve(self._task_names))
+        self._send(SetTasks(self._task_names))
 
     def offer(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
         self._ahead += ahead
-        self._send(Offer(slots, ahead))
+        self._send(AddCredit(slots, ahead))
 
     def withdraw(self) -> None:
         if self._ahead:
-            self._send(Withdraw())
+            self._send(DropPrefetch())
 
     def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        order = Hold(delivery, heartbeat_seconds, leased_at)
+        order = KeepLease(delivery, heartbeat_seconds, leased_at)
         self._held[delivery.id] = order
         self._send(order)
 
     def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
-        order, was_held = LetGo(delivery_id, tell), self._held.pop(delivery_id, None)
+        order, was_held = ReleaseLease(delivery_id, tell), self._held.pop(delivery_id, None)
         if tell:
             self._to_let_go[delivery_id] = order
         if was_held or tell:
             self._send(order)
 
     def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
-        order = SpeakFor(delivery, report)
+        order = ReportDeath(delivery, report)
         self._to_speak_for[delivery.id] = order
         self._send(order)
 
@@ -113,15 +113,15 @@ class PollerDesk:
 
     def stop_asking(self) -> None:
         self._task_names = ()
-        self._to_stop = [StopAsking()]
+        self._to_stop = [StopPolling()]
         self._send(*self._to_stop)
 
-    def news(self) -> list[News]:
-        news: list[News] = []
+    def news(self) -> list[LinkEvent]:
+        news: list[LinkEvent] = []
         now = self._clock.monotonic()
         if now - self._pulsed_at >= PULSE_SECONDS:
             self._pulsed_at = now
-            self._send(Pulse())
+            self._send(Alive())
         with suppress(EOFError, OSError):
             while self._ears.listen([self._connection], 0):
                 self._heard_at = self._clock.monotonic()
@@ -136,19 +136,19 @@ class PollerDesk:
         self._process.wait()
         self._connection.close()
 
-    def _note(self, told: News) -> None:
+    def _note(self, told: LinkEvent) -> None:
         match told:
             case Delivered() if self._slots:
                 self._slots -= 1
             case Delivered():
                 self._ahead -= 1
-            case RanDry(dropped):
+            case QueueEmpty(dropped):
                 self._ahead -= dropped
-            case StoppedAsking():
+            case PollingStopped():
                 self._to_stop.clear()
-            case LetGone(delivery_id):
+            case HeartbeatsStopped(delivery_id):
                 self._to_let_go.pop(delivery_id, None)
-            case Spoken(delivery_id):
+            case DeathReported(delivery_id):
                 self._to_speak_for.pop(delivery_id, None)
             case GivenBack(delivery_id):
                 self._to_give_back.pop(delivery_id, None)
@@ -178,13 +178,13 @@ class PollerDesk:
             )
         self._connection = Connection(ours.detach())
         self._started_at = self._heard_at = self._clock.monotonic()
-        orders: list[Order] = [self._begin, Serve(self._task_names)]
-        orders += [Offer(self._slots, self._ahead)]
+        orders: list[PollerCommand] = [self._begin, SetTasks(self._task_names)]
+        orders += [AddCredit(self._slots, self._ahead)]
         orders += [*self._to_stop, *self._held.values(), *self._to_let_go.values()]
         orders += [*self._to_speak_for.values(), *self._to_give_back.values()]
         self._send(*orders)
 
-    def _send(self, *orders: Order) -> None:
+    def _send(self, *orders: PollerCommand) -> None:
         """To a dead poller nothing is lost: its successor is told everything anew."""
         with suppress(OSError):
             for order in orders:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigError
 from perago.file_lock import owned
 from perago.wiring import open_conductor, open_store, system_clock
-from perago.worker.cleanup import Janitor
-from perago.worker.events import NobodyWatching, Watchers
-from perago.worker.messages import Employment
-from perago.worker.poller_handle import PollerDesk
-from perago.worker.signals import Interruption
+from perago.worker.cleanup import Cleaner
+from perago.worker.events import NullObserver, Observers
+from perago.worker.messages import ExecutorConfig
+from perago.worker.poller_handle import PollerHandle
+from perago.worker.signals import StopSignal
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Place, Served, Supervisor
+from perago.worker.supervisor import Served, Supervisor, WorkerPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Attempt
     from perago.settings import Settings
-    from perago.worker.events import Watcher
+    from perago.worker.events import Observer
     from perago.worker.messages import ServedTask
 
 STORE_PATIENCE_SECONDS = 3600.0
@@ -62,16 +62,16 @@ class Service:
         settings: Settings,
         modules: Sequence[str],
         slots: Slots,
-        watcher: Watcher,
+        watcher: Observer,
         troubles_with: Callable[[Sequence[Mapping[str, object]]], Iterable[PeragoError]],
     ) -> None:
         self._settings = settings
-        self._entrance = _Entrance()
-        self._watcher = watcher = Watchers(self._entrance, watcher)
+        self._entrance = _FirstContact()
+        self._watcher = watcher = Observers(self._entrance, watcher)
         self._troubles_with = troubles_with
         self._troubles: SimpleQueue[PeragoError] = SimpleQueue()
         self._clock = system_clock()
-        self._employment = Employment(
+        self._employment = ExecutorConfig(
             settings,
             tuple(modules),
             spools=True,
@@ -106,10 +106,12 @@ class Service:
         root = self._settings.attempts
         with ExitStack() as stack:
             stack.enter_context(owned(root / _OWNER, lambda owner: _taken(root, owner)))
-            interruption = stack.enter_context(Interruption().watched())
-            desk = PollerDesk(open_conductor(self._settings), self._clock, worker_id=self.worker_id)
+            interruption = stack.enter_context(StopSignal().watched())
+            desk = PollerHandle(
+                open_conductor(self._settings), self._clock, worker_id=self.worker_id
+            )
             stack.callback(desk.close)
-            janitor = Janitor(lambda: open_store(self._settings), root, self._settings.logs)
+            janitor = Cleaner(lambda: open_store(self._settings), root, self._settings.logs)
             self._settings.logs.mkdir(parents=True, exist_ok=True)
             janitor.start()
             stack.callback(janitor.stop, _CLEARING_SECONDS)
@@ -117,7 +119,7 @@ class Service:
                 desk,
                 self._slots,
                 self._served,
-                place=Place(
+                paths=WorkerPaths(
                     logs=self._logs_of,
                     clear=lambda: None,  # the janitor's, who can wait for a store that is away
                     requests_outlive_us=True,
@@ -133,7 +135,7 @@ class Service:
 
     # --- serving ----------------------------------------------------------------------------------
     def _serve_until(
-        self, supervisor: Supervisor, desk: PollerDesk, interruption: Interruption
+        self, supervisor: Supervisor, desk: PollerHandle, interruption: StopSignal
     ) -> None:
         while not interruption.came:
             self._tick(supervisor)
@@ -153,7 +155,7 @@ class Service:
             self._watcher.trouble(self._troubles.get())
         self.turned_at = self._clock.monotonic()
 
-    def _begin(self, tasks: tuple[ServedTask, ...], desk: PollerDesk) -> None:
+    def _begin(self, tasks: tuple[ServedTask, ...], desk: PollerHandle) -> None:
         if any(task.uses_workspace for task in tasks):
             _assert_lakefs(self._settings)
         self._tasks = {task.name: task for task in tasks}
@@ -184,7 +186,7 @@ class Service:
         return self._settings.logs / attempt.workflow_instance_id
 
     # --- stopping ---------------------------------------------------------------------------------
-    def _finish(self, supervisor: Supervisor, interruption: Interruption) -> None:
+    def _finish(self, supervisor: Supervisor, interruption: StopSignal) -> None:
         """Finish what runs within its grace; then, or at a second signal, give back the rest."""
         self.stopping = True
         supervisor.take_no_more(_LAST_ANSWER_SECONDS)
@@ -195,7 +197,7 @@ class Service:
         supervisor.settle(_GIVING_BACK_SECONDS)
 
 
-class _Entrance(NobodyWatching):
+class _FirstContact(NullObserver):
     """Notes whether the very first thing the orchestrator says is a no.
 
     One that lets nobody in will hardly change its mind; one that did before may have been

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class Interruption:
+class StopSignal:
     """Counts the signals that ask this process to stop."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Interruption:
         return self._count > 1 or time.monotonic() - self._since >= grace_seconds
 
     @contextmanager
-    def watched(self) -> Iterator[Interruption]:
+    def watched(self) -> Iterator[StopSignal]:
         """Ask it meanwhile. After a Ctrl-C, further ones are ignored when this ends.
 
         The process is stopping then, and one more would only cost the person the account of it, or

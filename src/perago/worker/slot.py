@@ -18,9 +18,9 @@ from perago.worker.messages import (
     Progressed,
     Ready,
     Reporting,
+    StartFailed,
     StepEnded,
     StepStarted,
-    Unable,
 )
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from perago.model.attempt import Attempt, Delivery
     from perago.model.controls import PublishBudget
     from perago.ports.environment import Clock
-    from perago.worker.events import Watcher
-    from perago.worker.messages import Employment, FromExecutor, ServedTask, ToExecutor
+    from perago.worker.events import Observer
+    from perago.worker.messages import ExecutorConfig, FromExecutor, ServedTask, ToExecutor
 
 PUBLISHING_STEPS = frozenset({AttemptStep.PUBLISH, AttemptStep.REPORT})
 """Steps that are better finished than broken off."""
@@ -40,7 +40,7 @@ _RESTARTS = Backoff(first=1.0, longest=30.0)
 
 
 @dataclass(slots=True)
-class Work:
+class RunningAttempt:
     """An attempt in hand: what it is, and the step it was at when last looked at."""
 
     assignment: Assignment
@@ -72,7 +72,7 @@ class Work:
 class Ended:
     """An attempt was reported, or given up, and cleaned up after."""
 
-    work: Work
+    work: RunningAttempt
 
 
 class Slot:
@@ -80,10 +80,10 @@ class Slot:
 
     def __init__(
         self,
-        employment: Employment,
+        employment: ExecutorConfig,
         clock: Clock,
-        watcher: Watcher,
-        start: Callable[[Employment], ExecutorProcess] = ExecutorProcess,
+        watcher: Observer,
+        start: Callable[[ExecutorConfig], ExecutorProcess] = ExecutorProcess,
     ) -> None:
         self._employment = employment
         self._clock = clock
@@ -91,7 +91,7 @@ class Slot:
         self._start = start
         self._executor: ExecutorProcess | None = None
         self.is_ready = False
-        self.work: Work | None = None
+        self.work: RunningAttempt | None = None
         self.tasks: tuple[ServedTask, ...] = ()
         self._rest_seconds = 0.0
         self._rests_until = 0.0
@@ -119,7 +119,7 @@ class Slot:
         self._rest_seconds = _RESTARTS.after(self._rest_seconds)
         self._rests_until = self._clock.monotonic() + self._rest_seconds
 
-    def assign(self, work: Work) -> None:
+    def assign(self, work: RunningAttempt) -> None:
         self.work = work
         self._watcher.attempt_started(work.attempt)
         self._watcher.execution_began(work.assignment.execution)
@@ -144,7 +144,7 @@ class Slot:
         if self._executor is not None:
             self._executor.ask_to_end()
 
-    def end(self) -> Work | None:
+    def end(self) -> RunningAttempt | None:
         """End the executor; the attempt it was at, and how far that had come at last."""
         executor, self.is_ready = self._executor, False
         if executor is None:
@@ -173,7 +173,7 @@ class Slot:
         if isinstance(message, Ready):
             self.is_ready, self.tasks, self._rest_seconds = True, message.tasks, 0.0
             return None
-        if isinstance(message, Unable):
+        if isinstance(message, StartFailed):
             self.end()
             self.rest()
             raise message.error
@@ -194,7 +194,7 @@ class Slot:
                 return self._finish(work, message)
         return None
 
-    def _finish(self, work: Work, told: Finished) -> Ended:
+    def _finish(self, work: RunningAttempt, told: Finished) -> Ended:
         status = told.status if told.accepted else f"{told.status} (not accepted)"
         self.work = None
         self._watcher.attempt_ended(work.attempt, status, told.reason)
@@ -203,7 +203,7 @@ class Slot:
         return Ended(work)
 
 
-def lost(work: Work, death: str, on: str) -> ExecutorLostError:
+def lost(work: RunningAttempt, death: str, on: str) -> ExecutorLostError:
     """Why an attempt failed whose executor is gone; ``on`` is where its logs are to be found."""
     during = f" during '{work.step}'" if work.step else ""
     hint = ""

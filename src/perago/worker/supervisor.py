@@ -16,21 +16,20 @@ from perago.errors import RuntimeConfigError
 from perago.flow.report import failed
 from perago.model.attempt import AttemptStep, Execution, name_part
 from perago.worker.attempt_log import last_printed
-from perago.worker.executor_handle import Ears
-from perago.worker.heartbeats import Lost, Renewed
-from perago.worker.messages import Assignment, LeaseRenewed, Quiet, Reporting
+from perago.worker.executor_handle import ConnectionWaiter
+from perago.worker.heartbeats import LeaseLost
+from perago.worker.messages import Assignment, HeartbeatsStopped, LeaseRenewed, Reporting
 from perago.worker.orchestrator_link import (
+    DeathReported,
     Delivered,
     GivenBack,
-    Heard,
-    LetGone,
-    Offers,
-    RanDry,
-    Spoken,
-    StoppedAsking,
-    Unheard,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    PollingStopped,
+    Prefetch,
+    QueueEmpty,
 )
-from perago.worker.slot import Ended, Work, lost, not_even_started
+from perago.worker.slot import Ended, RunningAttempt, lost, not_even_started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from perago.model.controls import PublishBudget, TaskControls
     from perago.model.outcome import TaskReport
     from perago.ports.environment import Clock
-    from perago.worker.events import Watcher
-    from perago.worker.orchestrator_link import Desk, News
+    from perago.worker.events import Observer
+    from perago.worker.orchestrator_link import LinkEvent, OrchestratorLink
     from perago.worker.slot import Slot
 
 
@@ -58,11 +57,11 @@ class Served:
     controls: TaskControls
 
 
-Catalogue = Callable[["Attempt"], Served]
+TaskLookup = Callable[["Attempt"], Served]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPaths:
     """What attempts leave on this machine, and where: ``clear`` removes what dead ones left.
 
     ``requests_outlive_us`` says whether a request may be applied after its sender died; ``on`` is
@@ -76,10 +75,10 @@ class Place:
 
 
 @dataclass(slots=True)
-class _Obituary:
+class _PendingDeathReport:
     """An attempt whose executor died, to be reported when its requests can land no more."""
 
-    work: Work
+    work: RunningAttempt
     report: TaskReport
     due_at: float
     told: bool = False
@@ -90,32 +89,32 @@ class Supervisor:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: OrchestratorLink,
         slots: Sequence[Slot],
-        catalogue: Catalogue,
+        catalogue: TaskLookup,
         *,
-        place: Place,
+        paths: WorkerPaths,
         clock: Clock,
-        watcher: Watcher,
+        watcher: Observer,
     ) -> None:
         self._desk = desk
         self._slots = slots
         self._catalogue = catalogue
-        self._place = place
+        self._place = paths
         self._clock = clock
         self._watcher = watcher
-        self._ears = Ears()
-        self._offers = Offers(len(slots))
+        self._ears = ConnectionWaiter()
+        self._offers = Prefetch(len(slots))
         self._waiting: list[Delivered] = []
         self._held: set[str] = set()
-        self._obituaries: dict[str, _Obituary] = {}
+        self._obituaries: dict[str, _PendingDeathReport] = {}
         self._leaving: set[str] = set()
         self._takes_work = True
         self._is_asking = True
         self._looked_at = clock.monotonic()
 
     @property
-    def works(self) -> list[Work]:
+    def works(self) -> list[RunningAttempt]:
         """What is being done, and the step that each is at right now."""
         for slot in self._slots:
             slot.look()
@@ -254,7 +253,7 @@ class Supervisor:
         self._watcher.attempt_ended(delivery.attempt, report.status, report.reason)
         self._desk.speak_for(delivery, report)
 
-    def _work(self, delivered: Delivered) -> Work:
+    def _work(self, delivered: Delivered) -> RunningAttempt:
         delivery, attempt = delivered.delivery, delivered.delivery.attempt
         served, budget = self._catalogue(attempt), self._budget_of(delivery)
         logs = self._place.logs(attempt)
@@ -268,7 +267,7 @@ class Supervisor:
             events_log=logs / "events.jsonl",
             output_log=logs / f"{name}.log",
         )
-        return Work(assignment, budget, began_at=self._clock.monotonic())
+        return RunningAttempt(assignment, budget, began_at=self._clock.monotonic())
 
     def _budget_of(self, delivery: Delivery) -> PublishBudget:
         controls = self._catalogue(delivery.attempt).controls
@@ -307,27 +306,27 @@ class Supervisor:
             self._desk.let_go(delivery_id, tell=tell)
 
     # --- news -------------------------------------------------------------------------------------
-    def _react(self, told: News) -> None:  # noqa: C901 - a list of what there is to be told
+    def _react(self, told: LinkEvent) -> None:  # noqa: C901 - a list of what there is to be told
         match told:
             case Delivered() if not self._takes_work:
                 self._give_back(told.delivery)
             case Delivered():
                 self._take(told)
-            case RanDry(dropped):
+            case QueueEmpty(dropped):
                 self._offers.ran_dry(dropped)
-            case StoppedAsking():
+            case PollingStopped():
                 self._is_asking = False
-            case Renewed() | LetGone():
+            case LeaseRenewed() | HeartbeatsStopped():
                 self._pass_on(told)
-            case Lost():
+            case LeaseLost():
                 self._stop_lost(told)
-            case Spoken(delivery_id, receipt):
+            case DeathReported(delivery_id, receipt):
                 self._end_obituary(delivery_id, receipt.status if receipt else None)
             case GivenBack(delivery_id):
                 self._leaving.discard(delivery_id)
-            case Heard():
+            case OrchestratorReachable():
                 self._watcher.orchestrator_heard()
-            case Unheard(error):
+            case OrchestratorUnreachable(error):
                 self._watcher.orchestrator_unheard(error)
 
     def _take(self, delivered: Delivered) -> None:
@@ -339,19 +338,17 @@ class Supervisor:
             return
         self._waiting.append(delivered)
 
-    def _pass_on(self, told: Renewed | LetGone) -> None:
+    def _pass_on(self, told: LeaseRenewed | HeartbeatsStopped) -> None:
         """Tell the executor how its lease is."""
         for slot in self._slots_at(told.delivery_id):
-            if isinstance(told, LetGone):
-                slot.tell(Quiet())
-            elif slot.work is not None:
-                slot.tell(LeaseRenewed(told.at))
+            slot.tell(told)
+            if isinstance(told, LeaseRenewed) and slot.work is not None:
                 self._watcher.lease_renewed(slot.work.attempt)
 
     def _slots_at(self, delivery_id: str) -> list[Slot]:
         return [s for s in self._slots if s.work and s.work.delivery.id == delivery_id]
 
-    def _stop_lost(self, lost_: Lost) -> None:
+    def _stop_lost(self, lost_: LeaseLost) -> None:
         for slot in self._slots_at(lost_.delivery_id):
             slot.look()
             work = slot.work
@@ -390,7 +387,7 @@ class Supervisor:
         report = replace(report, logs=last_printed(work.assignment.output_log))
         waits = work.seconds_to_settle if self._place.requests_outlive_us else 0.0
         due_at = self._clock.monotonic() + waits
-        self._obituaries[work.delivery.id] = _Obituary(work, report, due_at)
+        self._obituaries[work.delivery.id] = _PendingDeathReport(work, report, due_at)
 
     def _announce_deaths(self) -> None:
         """At once, unless a request of the dead may still land.

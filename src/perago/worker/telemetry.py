@@ -17,18 +17,18 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-from perago.worker.events import Watchers
-from perago.worker.metrics import MeasuringWatcher
+from perago.worker.events import Observers
+from perago.worker.metrics import MetricsObserver
 from perago.worker.observers import complain
-from perago.worker.traces import TracingWatcher
+from perago.worker.traces import TracesObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from perago.worker.events import Watcher
-    from perago.worker.observers import Wish
+    from perago.worker.events import Observer
+    from perago.worker.observers import TelemetryConfig
 
 
 SERVICE_NAME = "perago-worker"
@@ -39,20 +39,20 @@ COMPLAINT_SECONDS = 60.0
 _SCOPE = "perago"
 
 
-class Telemetry(Watchers):
+class Telemetry(Observers):
     """A watcher that measures and traces; to be closed when there is nothing more to watch.
 
     ``metrics_text`` tells the metrics in Prometheus's format, from any thread; None unless they
     are asked for.
     """
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: TelemetryConfig) -> None:
         release = version("perago-runtime")
         resource = _resource(release)
         self.metrics_text: Callable[[], bytes] | None = None
         _hear_complaints()
         self._providers: list[MeterProvider | TracerProvider] = []
-        watchers: list[Watcher] = []
+        watchers: list[Observer] = []
         readers: list[MetricReader] = []
         if wish.fetched_metrics:
             page = _Page()
@@ -63,11 +63,11 @@ class Telemetry(Watchers):
         if readers:
             meters = MeterProvider(readers, resource, shutdown_on_exit=False)
             self._providers.append(meters)
-            watchers.append(MeasuringWatcher(meters.get_meter(_SCOPE, release)))
+            watchers.append(MetricsObserver(meters.get_meter(_SCOPE, release)))
         if wish.sent_traces:
             tracers = _sending_tracers(resource)
             self._providers.append(tracers)
-            watchers.append(TracingWatcher(tracers.get_tracer(_SCOPE, release)))
+            watchers.append(TracesObserver(tracers.get_tracer(_SCOPE, release)))
         super().__init__(*watchers)
 
     def close(self) -> None:

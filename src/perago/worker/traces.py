@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 
 from perago.errors import ExecutorLostError
 from perago.model.attempt import AttemptStep, TaskStatus
-from perago.worker.events import NobodyWatching, outcome
+from perago.worker.events import NullObserver, outcome
 from perago.worker.metrics import ACCEPTED, ERROR, STATUS, TASK, number
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Traced:
     error: str | None = None
 
 
-class TracingWatcher(NobodyWatching):
+class TracesObserver(NullObserver):
     """Turns what happens into spans. Each attempt is a trace of its own."""
 
     def __init__(self, tracer: Tracer) -> None:

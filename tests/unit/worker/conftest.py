@@ -12,9 +12,9 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
 from perago.testing import Bench
 from perago.wiring import system_clock
-from perago.worker.attempt_log import ExecutorJournal, Outbox, Record
+from perago.worker.attempt_log import AttemptLog, ExecutorJournal, Outbox
 from perago.worker.body_isolation import Output
-from perago.worker.executor_handle import Whereabouts
+from perago.worker.executor_handle import SharedStep
 from perago.worker.messages import Progressed, StepEnded, StepStarted
 
 
@@ -61,8 +61,8 @@ def attempt_under(bench, tmp_path):
         ours, theirs = Pipe(duplex=False)
         with ours, theirs:
             outbox = Outbox(theirs, orphaned=lambda: pytest.fail("nobody listens"))
-            record = Record(tmp_path / "events", tmp_path / "log", Output(), spool=None)
-            journal = ExecutorJournal(execution, record, outbox, Whereabouts.new())
+            record = AttemptLog(tmp_path / "events", tmp_path / "log", Output(), spool=None)
+            journal = ExecutorJournal(execution, record, outbox, SharedStep.new())
             runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
             watcher.attempt_started(attempt)
             watcher.execution_began(execution)

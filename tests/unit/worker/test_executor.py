@@ -12,8 +12,15 @@ from perago.model.attempt import Attempt, Delivery, Execution, TaskStatus
 from perago.model.outcome import AttemptOutcome, TaskReport
 from perago.worker import executor as module
 from perago.worker.executor import Executor
-from perago.worker.executor_handle import Whereabouts
-from perago.worker.messages import Assignment, Finished, LeaseRenewed, Quiet, Ready, Reporting
+from perago.worker.executor_handle import SharedStep
+from perago.worker.messages import (
+    Assignment,
+    Finished,
+    HeartbeatsStopped,
+    LeaseRenewed,
+    Ready,
+    Reporting,
+)
 
 PATIENCE_SECONDS = 10.0
 
@@ -30,7 +37,7 @@ class Minding(Executor):
     """Its attempts do what the test says, with the lease they have."""
 
     def __init__(self, connection, body):
-        super().__init__(connection, Whereabouts.new(), runtime=None, spool=None)
+        super().__init__(connection, SharedStep.new(), runtime=None, spool=None)
         self._body = body
 
     def _recorded(self, assignment):
@@ -100,7 +107,7 @@ def test_the_lease_of_an_attempt_that_lasts_is_renewed(serving):
 
     line = serving(wait_for_renewal)
     line.send(assignment(1))
-    line.send(LeaseRenewed(time.monotonic() + 2000))
+    line.send(LeaseRenewed("1#1", time.monotonic() + 2000))
     assert isinstance(heard(line)[-1], Finished)
 
 
@@ -108,5 +115,5 @@ def test_an_attempt_that_may_meet_a_heartbeat_waits_until_there_is_none(serving)
     line = serving(lambda lease, _given: lease.rest())
     line.send(assignment(1, heartbeat_seconds=1.0))
     assert heard(line) == [Reporting()]
-    line.send(Quiet())
+    line.send(HeartbeatsStopped("1#1"))
     assert isinstance(heard(line)[-1], Finished)

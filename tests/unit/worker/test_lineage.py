@@ -14,17 +14,17 @@ from openlineage.client.serde import Serde
 from support.http_servers import LineageReceiver
 
 from perago.model.attempt import Attempt, Execution
-from perago.model.tables import Finding, TableReport
+from perago.model.tables import RuleResult, TableReport
 from perago.settings import Settings
 from perago.worker import lineage as sending
-from perago.worker.lineage import LineageWatcher, Sender, Told, Transition, ended, learned
+from perago.worker.lineage import LineageEvent, LineageObserver, Sender, Transition, ended, learned
 from perago.worker.lineage_events import run_event
 from perago.worker.observers import dataset_namespace, lineage
 
 ATTEMPT = Attempt("wf", "clean", 1, 0, "task-id", 0, "songs.clean", "songs")
 EXECUTION = Execution.begin(ATTEMPT)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-BEGUN = Told(EXECUTION, Transition.START, NOW)
+BEGUN = LineageEvent(EXECUTION, Transition.START, NOW)
 
 DIRECTORY = {"step": "directory", "repository": "music", "branch": "main", "ref": "a1"}
 UPLOAD = {"step": "stage.upload", "seconds": 0.1, "uploaded": 3, "deleted": 1}
@@ -122,15 +122,15 @@ def test_the_workflow_is_the_parent():
 
 
 def test_checks_of_the_input_are_told_with_it():
-    check = table("pre", Finding("rows", "require_table('raw', rows=1)"))
+    check = table("pre", RuleResult("rows", "require_table('raw', rows=1)"))
     (read,) = as_json(after(DIRECTORY, check))["inputs"]
     (found,) = read["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert (found["assertion"], found["success"]) == ("require_table('raw', rows=1)", True)
 
 
 def test_a_broken_rule_is_told_with_a_count_and_no_values_though_nothing_is_published():
-    broken = Finding("unique", "unique=['id']", ("id",), "2 are twice", 2, ("id=hunter2",))
-    event = end_of("FAILED", DIRECTORY, table("post", broken, Finding("rows", "rows=1")))
+    broken = RuleResult("unique", "unique=['id']", ("id",), "2 are twice", 2, ("id=hunter2",))
+    event = end_of("FAILED", DIRECTORY, table("post", broken, RuleResult("rows", "rows=1")))
     (written,) = event["outputs"]
     first, second = written["facets"]["dataQualityAssertions"]["assertions"]
     assert (first["assertion"], first["success"]) == ("unique=['id']", False)
@@ -145,7 +145,7 @@ def test_a_broken_rule_is_told_with_a_count_and_no_values_though_nothing_is_publ
 
 def test_a_real_attempt_is_told_as_it_begins_and_as_it_ends(attempt_under):
     told = []
-    attempt_under(LineageWatcher(told.append))
+    attempt_under(LineageObserver(told.append))
     start, end = told
     assert (start.transition, end.transition) == (Transition.START, Transition.COMPLETE)
     assert start.input == end.input
@@ -157,14 +157,14 @@ def test_a_real_attempt_is_told_as_it_begins_and_as_it_ends(attempt_under):
 
 def test_a_failing_attempt_is_told_with_its_reason(attempt_under):
     told = []
-    attempt_under(LineageWatcher(told.append), fail=True)
+    attempt_under(LineageObserver(told.append), fail=True)
     assert [each.transition for each in told] == [Transition.START, Transition.FAIL]
     assert told[-1].reason.startswith("task_failed: ")
 
 
 def test_an_attempt_that_died_without_a_word_is_told_too():
     told = []
-    watcher = LineageWatcher(told.append)
+    watcher = LineageObserver(told.append)
     watcher.execution_began(EXECUTION)
     watcher.attempt_ended(ATTEMPT, "FAILED", "executor_lost: …")
     assert [each.transition for each in told] == [Transition.START, Transition.FAIL]
@@ -172,7 +172,7 @@ def test_an_attempt_that_died_without_a_word_is_told_too():
 
 def test_what_is_still_under_way_at_the_end_is_aborted():
     told = []
-    watcher = LineageWatcher(told.append)
+    watcher = LineageObserver(told.append)
     watcher.execution_began(EXECUTION)
     watcher.step_started(ATTEMPT, "body")
     watcher.close()
@@ -181,7 +181,7 @@ def test_what_is_still_under_way_at_the_end_is_aborted():
 
 def test_what_was_refused_before_it_began_is_not_told():
     told = []
-    LineageWatcher(told.append).attempt_ended(ATTEMPT, "FAILED", "no such task")
+    LineageObserver(told.append).attempt_ended(ATTEMPT, "FAILED", "no such task")
     assert told == []
 
 

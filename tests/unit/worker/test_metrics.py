@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricRea
 
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Attempt
-from perago.worker.metrics import METRICS, MeasuringWatcher
+from perago.worker.metrics import METRICS, MetricsObserver
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 KINDS = {Sum: "counter", Histogram: "histogram", Gauge: "gauge"}
@@ -23,7 +23,7 @@ class Measured:
     def __init__(self):
         self._reader = InMemoryMetricReader()
         self._provider = MeterProvider([self._reader], shutdown_on_exit=False)
-        self.watcher = MeasuringWatcher(self._provider.get_meter("test"))
+        self.watcher = MetricsObserver(self._provider.get_meter("test"))
 
     def metrics(self):
         (resource,) = self._reader.get_metrics_data().resource_metrics

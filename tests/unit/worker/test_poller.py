@@ -11,25 +11,26 @@ import pytest
 from perago.errors import OrchestratorAccessError, OrchestratorUnavailableError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import ReportReceipt, TaskReport
-from perago.worker.heartbeats import Lost, Renewed
+from perago.worker.heartbeats import LeaseLost
 from perago.worker.messages import (
+    AddCredit,
+    DropPrefetch,
     GiveBack,
-    Hold,
-    LetGo,
-    Offer,
-    Serve,
-    SpeakFor,
-    StopAsking,
-    Withdraw,
+    KeepLease,
+    LeaseRenewed,
+    ReleaseLease,
+    ReportDeath,
+    SetTasks,
+    StopPolling,
 )
 from perago.worker.orchestrator_link import (
+    DeathReported,
     Delivered,
     GivenBack,
-    Heard,
-    RanDry,
-    Spoken,
-    StoppedAsking,
-    Unheard,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    PollingStopped,
+    QueueEmpty,
 )
 from perago.worker.poller import Poller
 
@@ -103,9 +104,9 @@ def poller(orchestrator, told):
     poller = Poller(orchestrator, "worker", lambda *news: [told.put(each) for each in news])
     poller.start()
     yield poller
-    poller.obey(StopAsking())
+    poller.obey(StopPolling())
     for task_id in ("1", "slow", "quick"):
-        poller.obey(LetGo(f"{task_id}#1", tell=False))
+        poller.obey(ReleaseLease(f"{task_id}#1", tell=False))
 
 
 def next_of(told, *kinds):
@@ -122,11 +123,11 @@ def next_of(told, *kinds):
 
 def test_it_asks_for_no_more_than_it_was_offered(orchestrator, poller, told):
     orchestrator.queue = [delivery(str(n)) for n in range(5)]
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(2))
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(2))
     assert {next_of(told, Delivered).delivery.attempt.task_id for _ in range(2)} == {"0", "1"}
     assert max(limit for _, _, limit in orchestrator.asked) == 2
-    poller.obey(Offer(1))
+    poller.obey(AddCredit(1))
     assert next_of(told, Delivered).delivery.attempt.task_id == "2"
     assert len(orchestrator.queue) == 2
 
@@ -134,15 +135,15 @@ def test_it_asks_for_no_more_than_it_was_offered(orchestrator, poller, told):
 def test_it_asks_for_nothing_before_it_knows_what_and_after_it_is_told_to_stop(
     orchestrator, poller, told
 ):
-    poller.obey(Offer(1))
+    poller.obey(AddCredit(1))
     assert orchestrator.asked == []
-    poller.obey(Serve(("task",)))
-    next_of(told, Heard)
-    poller.obey(StopAsking())
-    next_of(told, StoppedAsking)
+    poller.obey(SetTasks(("task",)))
+    next_of(told, OrchestratorReachable)
+    poller.obey(StopPolling())
+    next_of(told, PollingStopped)
     before = len(orchestrator.asked)
     orchestrator.queue = [delivery("late")]
-    poller.obey(Offer(1))
+    poller.obey(AddCredit(1))
     with pytest.raises(Empty):
         told.get(timeout=1.5)
     assert len(orchestrator.asked) == before
@@ -151,17 +152,17 @@ def test_it_asks_for_nothing_before_it_knows_what_and_after_it_is_told_to_stop(
 def test_what_it_was_being_handed_when_told_to_stop_is_told_first(orchestrator, poller, told):
     orchestrator.queue = [delivery("1")]
     with orchestrator.lock:  # so that the answer takes until here
-        poller.obey(Serve(("task",)))
-        poller.obey(Offer(1))
+        poller.obey(SetTasks(("task",)))
+        poller.obey(AddCredit(1))
         assert orchestrator.is_asked.wait(PATIENCE_SECONDS)
-        poller.obey(StopAsking())
-    assert isinstance(next_of(told, Delivered, StoppedAsking), Delivered)
-    next_of(told, StoppedAsking)
+        poller.obey(StopPolling())
+    assert isinstance(next_of(told, Delivered, PollingStopped), Delivered)
+    next_of(told, PollingStopped)
 
 
 def test_it_asks_ever_less_often_while_there_is_nothing(orchestrator, poller):
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(1))
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(1))
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(orchestrator.asked) < 7 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -171,40 +172,44 @@ def test_it_asks_ever_less_often_while_there_is_nothing(orchestrator, poller):
 
 
 def test_a_slot_that_becomes_free_is_asked_for_at_once(orchestrator, poller, told):
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(1))
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(1))
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(orchestrator.asked) < 7 and time.monotonic() < deadline:
         time.sleep(0.05)
     orchestrator.queue = [delivery("next")]
     began = time.monotonic()
-    poller.obey(Offer(1))
+    poller.obey(AddCredit(1))
     assert next_of(told, Delivered).asked_at - began < 0.3
 
 
 def test_an_orchestrator_that_went_away_is_asked_on_and_said_once(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(1))
-    assert isinstance(next_of(told, Heard, Unheard), Unheard)
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(1))
+    assert isinstance(
+        next_of(told, OrchestratorReachable, OrchestratorUnreachable), OrchestratorUnreachable
+    )
     while len(orchestrator.asked) < 3:
         time.sleep(0.02)
     orchestrator.queue = [delivery("1")]
     orchestrator.away = False
-    assert isinstance(next_of(told, Heard, Unheard), Heard)
+    assert isinstance(
+        next_of(told, OrchestratorReachable, OrchestratorUnreachable), OrchestratorReachable
+    )
     assert next_of(told, Delivered).delivery.attempt.task_id == "1"
 
 
 def hold(poller, held, *, heartbeat=0.05):
-    poller.obey(Hold(held, heartbeat, time.monotonic()))
+    poller.obey(KeepLease(held, heartbeat, time.monotonic()))
 
 
 def test_a_lease_in_hand_is_renewed_until_it_is_let_go(orchestrator, poller, told):
     held = delivery("1")
     hold(poller, held)
-    first = next_of(told, Renewed)
-    assert next_of(told, Renewed).at > first.at
-    poller.obey(LetGo("1#1", tell=False))
+    first = next_of(told, LeaseRenewed)
+    assert next_of(told, LeaseRenewed).at > first.at
+    poller.obey(ReleaseLease("1#1", tell=False))
     time.sleep(0.1)
     beats = orchestrator.beats
     time.sleep(0.3)
@@ -223,8 +228,8 @@ def test_one_slow_answer_delays_no_other_heartbeat(orchestrator, poller, told):
     orchestrator.heartbeat = heartbeat
     hold(poller, delivery("slow"))
     hold(poller, delivery("quick"))
-    assert next_of(told, Renewed).delivery_id == "quick#1"
-    assert next_of(told, Renewed).delivery_id == "quick#1"
+    assert next_of(told, LeaseRenewed).delivery_id == "quick#1"
+    assert next_of(told, LeaseRenewed).delivery_id == "quick#1"
     slow.set()
 
 
@@ -234,13 +239,13 @@ def test_one_slow_answer_delays_no_other_heartbeat(orchestrator, poller, told):
 def test_a_lease_that_is_over_is_told(orchestrator, poller, told, status):
     orchestrator.status = status
     hold(poller, delivery("1"))
-    assert next_of(told, Lost, Renewed) == Lost("1#1", status, f"it is {status}")
+    assert next_of(told, LeaseLost, LeaseRenewed) == LeaseLost("1#1", status, f"it is {status}")
 
 
 def test_a_delivery_that_was_made_again_is_told(orchestrator, poller, told):
     orchestrator.poll_count = 2
     hold(poller, delivery("1"))
-    lost = next_of(told, Lost, Renewed)
+    lost = next_of(told, LeaseLost, LeaseRenewed)
     assert lost.delivered_again
     assert "delivered again" in lost.why
 
@@ -248,11 +253,11 @@ def test_a_delivery_that_was_made_again_is_told(orchestrator, poller, told):
 def test_a_lost_lease_is_told_once_and_kept_no_more(orchestrator, poller, told):
     orchestrator.poll_count = 2
     hold(poller, delivery("1"))
-    next_of(told, Lost)
+    next_of(told, LeaseLost)
     beats = orchestrator.beats
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
-        assert not isinstance(_soon(told), (Lost, Renewed))
+        assert not isinstance(_soon(told), (LeaseLost, LeaseRenewed))
     assert orchestrator.beats == beats
 
 
@@ -271,18 +276,18 @@ def test_while_nobody_answers_a_lease_is_asked_about_no_more_than_once_a_second(
     beat = orchestrator.heartbeat
     orchestrator.heartbeat = lambda held: (asked.append(time.monotonic()), beat(held))[1]
     hold(poller, delivery("1"))
-    next_of(told, Unheard)
+    next_of(told, OrchestratorUnreachable)
     time.sleep(2.2)
     assert 2 <= len(asked) <= 4
 
 
 def test_an_error_of_another_kind_is_told_although_one_was_told_before(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(1))
-    assert next_of(told, Unheard).error.code == "orchestrator_unavailable"
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(1))
+    assert next_of(told, OrchestratorUnreachable).error.code == "orchestrator_unavailable"
     orchestrator.poll = _refuse
-    assert next_of(told, Unheard).error.code == "orchestrator_access"
+    assert next_of(told, OrchestratorUnreachable).error.code == "orchestrator_access"
 
 
 def _refuse(*_args, **_kwargs):
@@ -292,9 +297,9 @@ def _refuse(*_args, **_kwargs):
 def test_a_lease_is_not_lost_while_nobody_says_so(orchestrator, poller, told):
     orchestrator.away = True
     hold(poller, delivery("1"))
-    assert isinstance(next_of(told, Lost, Unheard), Unheard)
+    assert isinstance(next_of(told, LeaseLost, OrchestratorUnreachable), OrchestratorUnreachable)
     orchestrator.away = False
-    assert isinstance(next_of(told, Lost, Renewed), Renewed)
+    assert isinstance(next_of(told, LeaseLost, LeaseRenewed), LeaseRenewed)
 
 
 REPORT = TaskReport(TaskStatus.FAILED, reason="its process died")
@@ -302,10 +307,10 @@ REPORT = TaskReport(TaskStatus.FAILED, reason="its process died")
 
 def test_the_dead_are_spoken_for_until_that_is_heard(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(SpeakFor(delivery("1"), REPORT))
-    next_of(told, Unheard)
+    poller.obey(ReportDeath(delivery("1"), REPORT))
+    next_of(told, OrchestratorUnreachable)
     orchestrator.away = False
-    assert next_of(told, Spoken) == Spoken(
+    assert next_of(told, DeathReported) == DeathReported(
         "1#1", ReportReceipt(accepted=True, status=REPORT.status)
     )
     assert orchestrator.reports == [("1", REPORT)]
@@ -313,8 +318,8 @@ def test_the_dead_are_spoken_for_until_that_is_heard(orchestrator, poller, told)
 
 def test_nobody_speaks_for_an_attempt_that_is_somebody_elses_now(orchestrator, poller, told):
     orchestrator.poll_count = 2
-    poller.obey(SpeakFor(delivery("1"), REPORT))
-    assert next_of(told, Spoken) == Spoken("1#1", None)
+    poller.obey(ReportDeath(delivery("1"), REPORT))
+    assert next_of(told, DeathReported) == DeathReported("1#1", None)
     assert orchestrator.reports == []
 
 
@@ -328,16 +333,16 @@ def test_what_is_given_back_is_told(orchestrator, poller, told):
 
 def test_offers_to_work_ahead_are_dropped_when_there_is_no_more(orchestrator, poller, told):
     orchestrator.queue = [delivery(str(n)) for n in range(3)]
-    poller.obey(Serve(("task",)))
-    poller.obey(Offer(2, ahead=4))
+    poller.obey(SetTasks(("task",)))
+    poller.obey(AddCredit(2, ahead=4))
     assert [next_of(told, Delivered).delivery.attempt.task_id for _ in range(3)] == ["0", "1", "2"]
-    assert next_of(told, RanDry).dropped == 3
+    assert next_of(told, QueueEmpty).dropped == 3
     orchestrator.queue = [delivery("late")]
     time.sleep(0.3)
     assert orchestrator.queue, "nobody is asked for any more"
 
 
 def test_offers_to_work_ahead_are_dropped_when_they_are_withdrawn(poller, told):
-    poller.obey(Offer(1, ahead=4))
-    poller.obey(Withdraw())
-    assert next_of(told, RanDry).dropped == 4
+    poller.obey(AddCredit(1, ahead=4))
+    poller.obey(DropPrefetch())
+    assert next_of(told, QueueEmpty).dropped == 4

@@ -14,11 +14,11 @@ from perago.model.attempt import TaskStatus
 from perago.settings import Settings
 from perago.testing import Bench
 from perago.worker.cleanup import clear_leftovers
-from perago.worker.events import NobodyWatching
-from perago.worker.messages import Employment, Ready, StepStarted
-from perago.worker.orchestrator_link import InlineDesk
+from perago.worker.events import NullObserver
+from perago.worker.messages import ExecutorConfig, Ready, StepStarted
+from perago.worker.orchestrator_link import InlineLink
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Place, Served, Supervisor
+from perago.worker.supervisor import Served, Supervisor, WorkerPaths
 
 
 class Nothing(BaseModel):
@@ -130,14 +130,14 @@ def supervise(bench, executors, tmp_path):
     def make(store=None, orchestrator=None):
         run = bench.queue.get(bench.start(step))
         store = store or bench.store
-        settings, watcher = Settings(home=tmp_path / "home"), NobodyWatching()
-        desk = InlineDesk(orchestrator or bench.queue, bench.clock, worker_id="worker-1")
+        settings, watcher = Settings(home=tmp_path / "home"), NullObserver()
+        desk = InlineLink(orchestrator or bench.queue, bench.clock, worker_id="worker-1")
         desk.serve([planned.task_name for planned in run.plan.steps])
         supervisor = Supervisor(
             desk,
-            [Slot(Employment(settings), bench.clock, watcher, start)],
+            [Slot(ExecutorConfig(settings), bench.clock, watcher, start)],
             lambda _attempt: Served(run.plan.steps[0].module, run.plan.steps[0].controls),
-            place=Place(
+            paths=WorkerPaths(
                 logs=lambda _attempt: tmp_path,
                 clear=lambda: clear_leftovers(store, settings.attempts),
                 requests_outlive_us=store.outlives_callers,

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from perago.errors import RuntimeConfigError
 from perago.model.attempt import Attempt
 from perago.worker.metrics import METRICS
-from perago.worker.observers import Wish, open_telemetry, wished_for
+from perago.worker.observers import TelemetryConfig, open_telemetry, wished_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -70,7 +70,9 @@ ALL, TRACES, METRICS_ENDPOINT = (
     ],
 )
 def test_who_asks_for_what(listen, environment, fetched_metrics, sent_metrics, sent_traces):
-    assert wished_for(listen, environment) == Wish(fetched_metrics, sent_metrics, sent_traces)
+    assert wished_for(listen, environment) == TelemetryConfig(
+        fetched_metrics, sent_metrics, sent_traces
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from perago.model.attempt import Attempt
-from perago.worker.traces import SPAN_FIELDS, TracingWatcher
+from perago.worker.traces import SPAN_FIELDS, TracesObserver
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 2, "songs.clean")
@@ -26,7 +26,7 @@ class Traced:
         self._exporter = InMemorySpanExporter()
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.watcher = TracingWatcher(self._provider.get_tracer("test"))
+        self.watcher = TracesObserver(self._provider.get_tracer("test"))
 
     @property
     def spans(self):

@@ -1,14 +1,14 @@
 """How much work a supervisor asks for."""
 
-from perago.worker.orchestrator_link import MOST_AHEAD, Offers
+from perago.worker.orchestrator_link import MOST_AHEAD, Prefetch
 
 SLOTS = 4
 QUICK, SLOW = 0.01, 5.0
 
 
 def at_work(*, seconds=QUICK, attempts=30):
-    """Offers of a supervisor whose slots are all busy, with attempts that took that long lately."""
-    offers = Offers(SLOTS)
+    """A supervisor whose slots are all busy with attempts that took that long lately."""
+    offers = Prefetch(SLOTS)
     offers.due(free=SLOTS, waiting=0)
     for _ in range(SLOTS):
         offers.used()
@@ -18,13 +18,13 @@ def at_work(*, seconds=QUICK, attempts=30):
 
 
 def test_at_first_there_is_one_for_each_free_slot_and_none_ahead():
-    offers = Offers(SLOTS)
+    offers = Prefetch(SLOTS)
     assert offers.due(free=SLOTS, waiting=0) == (SLOTS, 0)
     assert offers.due(free=SLOTS, waiting=0) == (0, 0), "what was offered stands"
 
 
 def test_what_waits_has_a_slot_already():
-    assert Offers(SLOTS).due(free=3, waiting=2) == (1, 0)
+    assert Prefetch(SLOTS).due(free=3, waiting=2) == (1, 0)
 
 
 def test_short_attempts_are_taken_ahead_several_at_once():

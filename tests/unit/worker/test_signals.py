@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from perago.worker.signals import Interruption
+from perago.worker.signals import StopSignal
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def handlers():
 
 
 def test_a_first_one_waits_out_the_grace_and_a_second_one_does_not():
-    with Interruption().watched() as interruption:
+    with StopSignal().watched() as interruption:
         assert not interruption.is_due(0)
         signal.raise_signal(signal.SIGINT)
         assert interruption.came
@@ -32,7 +32,7 @@ def test_a_first_one_waits_out_the_grace_and_a_second_one_does_not():
 
 
 def test_undisturbed_everything_is_as_before():
-    with Interruption().watched():
+    with StopSignal().watched():
         pass
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
@@ -40,7 +40,7 @@ def test_undisturbed_everything_is_as_before():
 
 def test_pressing_on_does_not_cost_the_account_of_what_was_stopped():
     before = signal.getsignal(signal.SIGTERM)
-    with Interruption().watched():
+    with StopSignal().watched():
         signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
@@ -48,14 +48,14 @@ def test_pressing_on_does_not_cost_the_account_of_what_was_stopped():
 
 PRESSED_WHILE_PYTHON_ENDS = """
 import os, signal, sys
-from perago.worker.signals import Interruption
+from perago.worker.signals import StopSignal
 
 class AtTheVeryEnd:
     def __del__(self, press=os.kill, pid=os.getpid(), number=signal.SIGINT):
         press(pid, number)
 
 at_the_very_end = AtTheVeryEnd()  # goes with the modules: handlers written in Python went before
-with Interruption().watched():
+with StopSignal().watched():
     signal.raise_signal(signal.SIGINT)
 sys.exit(130)
 """

@@ -7,7 +7,7 @@ import pytest
 from perago.errors import OrchestratorUnavailableError
 from perago.model.attempt import Attempt, Execution
 from perago.model.progress import Transfer
-from perago.worker.events import NobodyWatching, Watcher, Watchers, outcome
+from perago.worker.events import NullObserver, Observer, Observers, outcome
 
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
 ERROR = OrchestratorUnavailableError("not now")
@@ -31,20 +31,20 @@ def _methods(kind):
     return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"}
 
 
-class Noting(NobodyWatching):
+class Noting(NullObserver):
     def __init__(self, name, notes):
         for method in NEWS:
             setattr(self, method, lambda *news, method=method: notes.append((name, method, *news)))
 
 
 def test_nobody_and_several_can_be_told_all_that_a_watcher_can():
-    assert set(NEWS) == _methods(Watcher) == _methods(NobodyWatching) == _methods(Watchers)
+    assert set(NEWS) == _methods(Observer) == _methods(NullObserver) == _methods(Observers)
 
 
 @pytest.mark.parametrize(("method", "news"), NEWS.items())
 def test_each_watcher_is_told_everything_in_turn(method, news):
     notes = []
-    getattr(Watchers(Noting("one", notes), Noting("two", notes)), method)(*news)
+    getattr(Observers(Noting("one", notes), Noting("two", notes)), method)(*news)
     assert notes == [("one", method, *news), ("two", method, *news)]
 
 

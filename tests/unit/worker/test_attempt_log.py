@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from perago.worker.attempt_log import Record, claim, release
+from perago.worker.attempt_log import AttemptLog, claim, release
 from perago.worker.body_isolation import Output
 from perago.worker.messages import spool_of
 
@@ -23,11 +23,11 @@ def printing(tmp_path):
             import os, sys
             from pathlib import Path
             from perago.worker.body_isolation import Output
-            from perago.worker.attempt_log import Record
+            from perago.worker.attempt_log import AttemptLog
             root, output = Path({str(tmp_path)!r}), Output()
             def record(name):
                 logs = root / "logs" / name
-                return Record(logs / "events.jsonl", logs / "out.log", output, {where})
+                return AttemptLog(logs / "events.jsonl", logs / "out.log", output, {where})
         """
         subprocess.run(
             [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(code)], check=True
@@ -176,6 +176,6 @@ def test_what_can_not_be_put_in_its_place_stays_where_it_is(tmp_path, capsys, pu
 
 
 def test_events_are_written_as_they_come_where_there_is_no_spool(tmp_path):
-    record = Record(tmp_path / "events", tmp_path / "out", Output(), spool=None)
+    record = AttemptLog(tmp_path / "events", tmp_path / "out", Output(), spool=None)
     record.event({"step": "body", "where": os.fspath(tmp_path)})
     assert json.loads((tmp_path / "events").read_text())["step"] == "body"

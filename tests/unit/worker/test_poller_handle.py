@@ -10,8 +10,9 @@ from perago.adapters.conductor.client import ConductorConfig
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.model.attempt import Attempt, Delivery
 from perago.wiring import system_clock
-from perago.worker.orchestrator_link import GivenBack, LetGone, StoppedAsking
-from perago.worker.poller_handle import PollerDesk
+from perago.worker.messages import HeartbeatsStopped
+from perago.worker.orchestrator_link import GivenBack, PollingStopped
+from perago.worker.poller_handle import PollerHandle
 
 NOBODY = ConductorConfig("http://127.0.0.1:9/api")
 PATIENCE_SECONDS = 60
@@ -20,7 +21,7 @@ DELIVERY = Delivery(Attempt("run", "step", 1, 0, "1", 0, "task"), {}, "worker", 
 
 @pytest.fixture
 def desk():
-    desk = PollerDesk(ConductorOrchestrator(NOBODY), system_clock(), worker_id="worker")
+    desk = PollerHandle(ConductorOrchestrator(NOBODY), system_clock(), worker_id="worker")
     yield desk
     desk.close()
 
@@ -38,9 +39,9 @@ def next_of(desk, kind):
 @pytest.mark.parametrize(
     ("order", "kind"),
     [
-        (lambda desk: desk.let_go("1", tell=True), LetGone),
+        (lambda desk: desk.let_go("1", tell=True), HeartbeatsStopped),
         (lambda desk: desk.give_back(DELIVERY), GivenBack),
-        (lambda desk: desk.stop_asking(), StoppedAsking),
+        (lambda desk: desk.stop_asking(), PollingStopped),
     ],
     ids=["let go", "give back", "stop asking"],
 )

@@ -13,7 +13,7 @@ from perago.worker.health import (
     STUCK_SECONDS,
     Endpoint,
     ServiceState,
-    Standing,
+    WorkerHealth,
     hindrance,
     illness,
     parse_address,
@@ -202,7 +202,7 @@ class Service:
 
 
 def test_readiness_follows_a_service_from_its_start_to_its_end():
-    standing, service = Standing(), Service()
+    standing, service = WorkerHealth(), Service()
 
     def reason():
         return hindrance(standing.state(), time.monotonic())
