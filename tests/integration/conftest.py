@@ -62,7 +62,7 @@ def spark_cluster(tmp_path_factory):
 @pytest.fixture(scope="session")
 def connect_server(lakefs_server, tmp_path_factory):
     """A Spark Connect server on that lakeFS, for all tests of this process."""
-    login = spark_connect.login_of(lakefs_server.settings)
+    login = spark_connect.login_from(lakefs_server.settings)
     with start_spark_connect(tmp_path_factory.mktemp("connect"), login=login) as server:
         yield server
 

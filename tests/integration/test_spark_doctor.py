@@ -97,7 +97,7 @@ def doctor(lakefs_server, repository, tmp_path):
 
 
 def test_a_server_with_what_the_how_to_lists_is_found_in_order(server_with, lakefs_server, doctor):
-    login = spark_connect.login_of(lakefs_server.settings)
+    login = spark_connect.login_from(lakefs_server.settings)
     found = doctor(server_with(settings_of_the_how_to(login)))
     assert {check["name"]: check["verdict"] for check in found} == {
         "spark connect": "ok",

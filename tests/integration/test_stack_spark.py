@@ -19,7 +19,7 @@ from support.lakefs import store_on
 from perago.adapters.spark.configuration import COMMITTER
 from perago.stack import spark as spark_program
 from perago.stack.processes import process_of
-from perago.stack.spark_connect import login_of
+from perago.stack.spark_connect import login_from
 from perago.stack.stack import down
 from perago.toolchain.java import spark_java
 from perago.toolchain.spark_jars import ensure_s3_jars
@@ -113,7 +113,7 @@ def stack(lakefs_binaries, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def repository(stack):
-    login = login_of(stack.settings)
+    login = login_from(stack.settings)
     server = SimpleNamespace(
         endpoint=login.endpoint,
         access_key_id=login.access_key_id,
@@ -184,7 +184,7 @@ def test_a_driver_has_both_workers_write_to_lakefs(stack, repository):
     }
     given = {
         "settings": settings,
-        "hadoop": login_of(stack.settings).bucket_settings(repository),
+        "hadoop": login_from(stack.settings).bucket_settings(repository),
         "table": f"s3a://{repository}/main/halves",
     }
     executors, rows = stack.script(ON_THE_CLUSTER, given, JAVA_HOME=str(java.home))
@@ -198,7 +198,7 @@ def test_clients_of_connect_read_and_write_lakefs_with_no_settings_of_their_own(
 
 
 def test_the_secret_of_lakefs_is_in_a_private_file_alone(stack):
-    secret = login_of(stack.settings).secret_access_key.encode()
+    secret = login_from(stack.settings).secret_access_key.encode()
     place = stack.directory / "spark-connect"
     pid = named(stack.up)["spark-connect"]["pid"]
     public = [Path(f"/proc/{pid}/{name}") for name in ("cmdline", "environ")]

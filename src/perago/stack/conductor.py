@@ -1,4 +1,7 @@
-"""Conductor on loopback: its configuration, and one to start in a directory."""
+"""Conductor on loopback: its program, its configuration, and the server of a directory.
+
+The program is a Java, the server's jars, and an archive of loaded classes for a quick start.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from perago.toolchain.cache import OnLine
     from perago.toolchain.java import Java
 
-
-# --- Conductor's program: a Java, the server's jars, and an archive that lets them start ---
 VERSION = "3.32.3"
 OLDEST_JAVA = 21
 _ARTIFACT = maven.Artifact(
@@ -37,38 +38,118 @@ _SERVER = Tool("conductor", VERSION, (_JAR,), size_checked="server/lib/*.jar")
 _ARCHIVE = "classes.jsa"
 _IN_DOCKER = "run the server in Docker: compose.yaml"
 _NO_START = f"set JAVA_HOME to another Java; or {_IN_DOCKER}"
-# The collector that needs least memory, and an end with a reason instead of one that drags on.
-# No file for other programs to look in, which would be outside the server's directory.
+# The collector that needs least memory; a clear end instead of a slow one when memory runs out;
+# and no file of performance data, which would be outside the server's directory.
 _JAVA_OPTIONS = (
     "-Xmx768m",
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:-UsePerfData",
 )
+_CONFIG = "application.yaml"
+_LOOK_AGAIN = "look-again.sql"
+_SCRATCH = "tmp"
+_START_TIMEOUT_SECONDS = 240.0
+
+
+def conductor_server(
+    directory: Path,
+    port: int,
+    on_line: OnLine,
+    *,
+    properties: Mapping[str, object] | None = None,
+    java_options: Sequence[str] = (),
+) -> Server:
+    """Describe a Conductor whose files are all in ``directory``.
+
+    ``properties`` are Spring's and override those of :func:`configuration`. Raises
+    RuntimeConfigError as :func:`ensure_conductor` does.
+    """
+    directory = directory.absolute()
+    program = ensure_conductor(on_line)
+    scratch = directory / _SCRATCH
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch.mkdir(exist_ok=True)
+    address = f"http://{LOOPBACK}:{port}"
+    return Server(
+        name="conductor",
+        version=VERSION,
+        directory=directory,
+        command=(
+            *program.command(*java_options, f"-Djava.io.tmpdir={scratch}"),
+            # Arguments, because these override any file or variable.
+            *(f"--server.address={LOOPBACK}", f"--server.port={port}"),
+        ),
+        port=port,
+        health_url=f"{address}/health",
+        files={
+            # JSON is YAML, too.
+            _CONFIG: json.dumps({**configuration(), **(properties or {})}, indent=2) + "\n",
+            _LOOK_AGAIN: (files("perago.stack") / _LOOK_AGAIN).read_text(encoding="utf-8"),
+        },
+        settings={"CONDUCTOR_SERVER_URL": f"{address}/api"},
+        # Spring would take these for its properties, and Java for its options.
+        hidden_variables=(
+            *("CONDUCTOR", "SPRING", "SERVER_", "MANAGEMENT_", "LOGGING_"),
+            *OPTION_VARIABLES,
+        ),
+        start_timeout_seconds=_START_TIMEOUT_SECONDS,
+    )
+
+
+def configuration() -> dict[str, object]:
+    """Return what differs from Conductor's defaults: one SQLite file, little work when idle.
+
+    A lost lease is noticed within seconds; by default that takes up to two minutes on SQLite.
+    """
+    return {
+        # In WAL mode this loses nothing when the process is killed.
+        "spring.datasource.url": (
+            "jdbc:sqlite:conductor.db?journal_mode=WAL&synchronous=NORMAL&busy_timeout=15000"
+        ),
+        "spring.sql.init.mode": "always",
+        "spring.sql.init.schema-locations": f"file:{_LOOK_AGAIN}",
+        "spring.sql.init.separator": "^^",
+        # Each of these threads asks the database ten times a second for workflows to look at.
+        "conductor.app.sweeperThreadCount": 2,
+        # How long a task over its concurrency or rate limit is postponed: a minute by default.
+        "conductor.app.taskExecutionPostponeDuration": 1,
+        "conductor.integrations.ai.enabled": False,
+        "conductor.scheduler.enabled": False,
+        "spring.main.banner-mode": "off",
+        # Spring's own, whose lines begin with the time.
+        "logging.config": "classpath:org/springframework/boot/logging/log4j2/log4j2.xml",
+        # It reports missing API keys of AI models.
+        "logging.level.org.conductoross.conductor.ai": "OFF",
+        # It reports every look at every workflow.
+        "logging.level.org.conductoross.conductor.core.execution.WorkflowSweeper": "WARN",
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class ConductorProgram:
-    """``archive`` holds the jars' classes as this Java has them in memory, ready to be mapped."""
+    """``archive`` holds the jars' classes as ``java`` loads them, ready to be mapped."""
 
     java: Java
     jar: Path
     archive: Path
 
     def command(self, *java_options: str) -> tuple[str, ...]:
-        """What starts it; arguments of the server may follow."""
+        """Return the command that starts it; arguments of the server may follow."""
         shared = f"-XX:SharedArchiveFile={self.archive}"
         return _command(self.java, self.jar, (shared, *java_options))
 
 
 def ensure_conductor(on_line: OnLine) -> ConductorProgram:
-    """The program: from the cache, else fetched, unpacked and started once now.
+    """Return the program; fetch it, unpack it and start it once if it isn't in the cache.
 
-    Raises RuntimeConfigError if a Java or the server can't be had.
+    Raises RuntimeConfigError if a Java or the server can't be fetched, or doesn't run.
     """
     java = find_java(OLDEST_JAVA, on_line, instead=_IN_DOCKER)
-    jar = ensure(_SERVER, lambda room: _unpack(java, room, on_line), on_line) / _JAR
-    archive = ensure(_archive_of(java), lambda room: _start_once(java, jar, room, on_line), on_line)
+    jar = ensure(_SERVER, lambda target: _unpack(java, target, on_line), on_line) / _JAR
+    archive = ensure(
+        _archive_of(java), lambda target: _first_run(java, jar, target, on_line), on_line
+    )
     return ConductorProgram(java, jar, archive / _ARCHIVE)
 
 
@@ -84,103 +165,49 @@ def _archive_of(java: Java) -> Tool:
     return Tool("conductor-archive", f"{VERSION}-java-{java.feature}-{java.build}", (_ARCHIVE,))
 
 
-def _unpack(java: Java, room: Path, on_line: OnLine) -> None:
-    """Take the jar of jars apart: Java reads plain ones sooner, and can archive only those."""
-    download = room / "download"
+def _unpack(java: Java, target: Path, on_line: OnLine) -> None:
+    """Unpack the jar of jars: Java reads plain jars sooner, and can archive only those."""
+    download = target / "download"
     download.mkdir()
     boot = maven.fetch(_ARTIFACT, download, on_line)
     on_line(f"unpacking Conductor {VERSION}")
     run(
         [
             *(java.program, "-Djarmode=tools", "-jar", boot, "extract"),
-            *("--destination", room / "server", "--application-filename", "conductor-server.jar"),
+            *("--destination", target / "server", "--application-filename", "conductor-server.jar"),
         ],
         doing=f"unpacking Conductor {VERSION}",
         fix=_NO_START,
         environment=java_environment(),
-        directory=room,
+        directory=target,
     )
     shutil.rmtree(download)
 
 
-def _start_once(java: Java, jar: Path, room: Path, on_line: OnLine) -> None:
-    """Start it as far as it would serve, and have Java write down what it has loaded by then."""
+def _first_run(java: Java, jar: Path, target: Path, on_line: OnLine) -> None:
+    """Start it until it would serve; at the end Java archives the classes it has loaded."""
     on_line(f"starting Conductor {VERSION} for the first time: about a minute, once for this Java")
-    place = room / "first"
-    place.mkdir()
+    scratch = target / "first"
+    scratch.mkdir()
     options = (
-        f"-XX:ArchiveClassesAtExit={room / _ARCHIVE}",
+        f"-XX:ArchiveClassesAtExit={target / _ARCHIVE}",
         "-Dspring.context.exit=onRefresh",
-        f"-Djava.io.tmpdir={place}",
+        f"-Djava.io.tmpdir={scratch}",
     )
     run(
         [*_command(java, jar, options), "--server.port=0", f"--server.address={LOOPBACK}"],
         doing=f"starting Conductor {VERSION} for the first time",
         fix=_NO_START,
         environment=java_environment(),
-        directory=place,
+        directory=scratch,
     )
-    shutil.rmtree(place)
-    # A Java that can't make one starts as well without: an empty one is passed over.
-    (room / _ARCHIVE).touch()
+    shutil.rmtree(scratch)
+    # A Java that can't write an archive starts without one: it ignores an empty file.
+    (target / _ARCHIVE).touch()
 
 
 def _command(java: Java, jar: Path, options: Sequence[str]) -> tuple[str, ...]:
     return (str(java.program), *_JAVA_OPTIONS, *options, "-jar", str(jar))
-
-
-_CONFIG = "application.yaml"
-_LOOK_AGAIN = "look-again.sql"
-_SCRATCH = "tmp"
-_PATIENCE_SECONDS = 240.0
-
-
-def conductor_server(
-    directory: Path,
-    port: int,
-    on_line: OnLine,
-    *,
-    properties: Mapping[str, object] | None = None,
-    java_options: Sequence[str] = (),
-) -> Server:
-    """A Conductor whose files are all in ``directory``.
-
-    ``properties`` are put over those of :func:`configuration`.
-    """
-    directory = directory.absolute()
-    program = ensure_conductor(on_line)
-    scratch = directory / _SCRATCH
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    scratch.mkdir(exist_ok=True)
-    address = f"http://{LOOPBACK}:{port}"
-    return Server(
-        name="conductor",
-        version=VERSION,
-        directory=directory,
-        command=(
-            *program.command(*java_options, f"-Djava.io.tmpdir={scratch}"),
-            # Here, and not in the file, since nothing wins over it.
-            *(f"--server.address={LOOPBACK}", f"--server.port={port}"),
-        ),
-        port=port,
-        health_url=f"{address}/health",
-        files={
-            # JSON is YAML, too.
-            _CONFIG: json.dumps({**configuration(), **(properties or {})}, indent=2) + "\n",
-            _LOOK_AGAIN: (files("perago.stack") / _LOOK_AGAIN).read_text(encoding="utf-8"),
-        },
-        settings={"CONDUCTOR_SERVER_URL": f"{address}/api"},
-        # Whatever Spring would take for one of its properties, or Java for an option.
-        hidden_variables=(
-            "CONDUCTOR",
-            "SPRING",
-            "SERVER_",
-            "MANAGEMENT_",
-            "LOGGING_",
-            *OPTION_VARIABLES,
-        ),
-        start_timeout_seconds=_PATIENCE_SECONDS,
-    )
 
 
 KIND = ServerKind(
@@ -191,32 +218,3 @@ KIND = ServerKind(
     is_prepared=is_cached,
     server=conductor_server,
 )
-
-
-def configuration() -> dict[str, object]:
-    """What differs from Conductor's own: all data in one SQLite file, little done when idle.
-
-    A lost lease is noticed within seconds, which else takes up to two minutes on SQLite.
-    """
-    return {
-        # In WAL mode this loses nothing when the process is killed.
-        "spring.datasource.url": (
-            "jdbc:sqlite:conductor.db?journal_mode=WAL&synchronous=NORMAL&busy_timeout=15000"
-        ),
-        "spring.sql.init.mode": "always",
-        "spring.sql.init.schema-locations": f"file:{_LOOK_AGAIN}",
-        "spring.sql.init.separator": "^^",
-        # Threads that ask the database for workflows to look at, ten times a second each.
-        "conductor.app.sweeperThreadCount": 2,
-        # How long a task over its concurrency or rate limit is put off: a minute by default.
-        "conductor.app.taskExecutionPostponeDuration": 1,
-        "conductor.integrations.ai.enabled": False,
-        "conductor.scheduler.enabled": False,
-        "spring.main.banner-mode": "off",
-        # Spring's own, whose lines begin with the time.
-        "logging.config": "classpath:org/springframework/boot/logging/log4j2/log4j2.xml",
-        # It reports model keys that nobody has given.
-        "logging.level.org.conductoross.conductor.ai": "OFF",
-        # It reports each look at each workflow.
-        "logging.level.org.conductoross.conductor.core.execution.WorkflowSweeper": "WARN",
-    }

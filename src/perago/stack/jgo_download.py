@@ -1,6 +1,6 @@
-"""Run as a script where jgo is installed: put one jar from Maven repositories into a place.
+"""A script, run where jgo is installed: fetch one jar from Maven repositories.
 
-Arguments: group, name, version, classifier, a directory to work in, and where the jar goes.
+Arguments: group, name, version, classifier, a scratch directory, and the path of the jar.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 from jgo.config import GlobalSettings  # type: ignore[import-not-found] # see maven.py
 from jgo.maven import MavenContext  # type: ignore[import-not-found]
 
-_PATIENCE_SECONDS = 60
+_TIMEOUT_SECONDS = 60
 
 
 def main(arguments: list[str]) -> None:
-    group, name, version, classifier, work, target = arguments
-    context = MavenContext(repo_cache=Path(work), timeout=_PATIENCE_SECONDS)
+    group, name, version, classifier, scratch, target = arguments
+    context = MavenContext(repo_cache=Path(scratch), timeout=_TIMEOUT_SECONDS)
     context.remote_repos.update(GlobalSettings.load().repositories)
     artifact = context.project(group, name).at_version(version).artifact(classifier=classifier)
     artifact.resolve().rename(target)

@@ -1,4 +1,4 @@
-"""lakeFS on loopback: its programs, its configuration, and one to start in a directory."""
+"""lakeFS on loopback: its programs, its configuration, and the server of a directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perago.toolchain.cache import OnLine
 
 STORAGE_NAMESPACE = "local://repositories"
-"""Below it each repository keeps its objects in a directory of its own."""
+"""Each repository keeps its objects in its own directory below it."""
 
 _TOOL = Tool("lakefs", VERSION, tuple(f"bin/{program}" for program in PROGRAMS))
 _CONFIG = "config.yaml"
@@ -36,7 +36,7 @@ class LakeFSBinaries:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Made up for one server: the key of its only user, and what it encrypts its secrets with."""
+    """Generated for one server: the key of its only user, and the key that encrypts its secrets."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -44,13 +44,13 @@ class Credentials:
 
 
 def ensure_lakefs(on_line: OnLine) -> LakeFSBinaries:
-    """The programs: from the cache, from PATH if they are this version's, else built now.
+    """Return the programs: from the cache, from PATH if their version fits, else built now.
 
-    Raises RuntimeConfigError if they can't be built, for want of a package index or module proxy.
+    Raises RuntimeConfigError if they can't be built, such as without a module proxy.
     """
     if cache_problem(_TOOL) is not None and (found := _on_path()):
         return found
-    cached = ensure(_TOOL, lambda room: build(room, on_line), on_line)
+    cached = ensure(_TOOL, lambda target: build(target, on_line), on_line)
     return LakeFSBinaries(cached / "bin" / "lakefs", cached / "bin" / "lakectl")
 
 
@@ -62,9 +62,10 @@ def is_cached() -> bool:
 def lakefs_server(
     directory: Path, port: int, on_line: OnLine, *, config: Mapping[str, object] | None = None
 ) -> Server:
-    """A lakeFS whose files are all in ``directory``; the same credentials each time.
+    """Describe a lakeFS whose files are all in ``directory``; its credentials never change.
 
-    ``config`` is merged into its configuration, section by section.
+    ``config`` is merged into its configuration, section by section. Raises RuntimeConfigError as
+    :func:`ensure_lakefs` does.
     """
     directory = directory.absolute()
     binaries = ensure_lakefs(on_line)
@@ -90,18 +91,8 @@ def lakefs_server(
     )
 
 
-KIND = ServerKind(
-    name="lakefs",
-    title="lakeFS",
-    version=VERSION,
-    prepare=ensure_lakefs,
-    is_prepared=is_cached,
-    server=lakefs_server,
-)
-
-
 def configuration(directory: Path, port: int, credentials: Credentials) -> dict[str, object]:
-    """A complete lakeFS that needs no set-up, talks to nobody and writes nowhere else."""
+    """Return the configuration of a lakeFS that needs no set-up and sends no data to others."""
     data = directory / "data"
     return {
         "listen_address": f"{LOOPBACK}:{port}",
@@ -122,7 +113,7 @@ def configuration(directory: Path, port: int, credentials: Credentials) -> dict[
 
 
 def merge(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
-    """``base`` with what ``over`` says in its place; sections are merged, all else replaced."""
+    """Return ``base`` overridden by ``over``; sections are merged, other values replaced."""
     merged = dict(base)
     for name, value in over.items():
         below = merged.get(name)
@@ -137,29 +128,39 @@ def _has_tls(config: Mapping[str, object]) -> bool:
 
 
 def _credentials(directory: Path) -> Credentials:
-    """The directory's own, made up when it is first asked for."""
+    """Read the directory's credentials; generate them the first time."""
     path = directory / _CREDENTIALS
     if path.exists():
         return Credentials(**json.loads(path.read_text(encoding="utf-8")))
-    made = {
+    generated = {
         "access_key_id": "".join(secrets.choice(string.ascii_uppercase) for _ in range(20)),
         "secret_access_key": secrets.token_urlsafe(30),
         "encryption_key": secrets.token_urlsafe(30),
     }
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(path, json.dumps(made) + "\n")
-    return Credentials(**made)
+    write_private(path, json.dumps(generated) + "\n")
+    return Credentials(**generated)
 
 
 def _on_path() -> LakeFSBinaries | None:
-    """The programs on PATH, if both are there and say that they are this version's."""
+    """Return the programs on PATH if both are there and have this version."""
     found = [path for program in PROGRAMS if (path := shutil.which(program))]
-    if len(found) < len(PROGRAMS) or any(VERSION not in _version_line(path) for path in found):
+    if len(found) < len(PROGRAMS) or any(VERSION not in _version_words(path) for path in found):
         return None
     lakefs, lakectl = map(Path, found)
     return LakeFSBinaries(lakefs, lakectl)
 
 
-def _version_line(program: str) -> list[str]:
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return said.stdout.split()
+def _version_words(program: str) -> list[str]:
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return shown.stdout.split()
+
+
+KIND = ServerKind(
+    name="lakefs",
+    title="lakeFS",
+    version=VERSION,
+    prepare=ensure_lakefs,
+    is_prepared=is_cached,
+    server=lakefs_server,
+)

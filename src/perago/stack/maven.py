@@ -1,7 +1,7 @@
-"""A jar from Maven repositories, by whatever client there is: its hash says whether it is the one.
+"""Fetch a jar from Maven repositories and check its hash.
 
-Maven is asked first, since it knows the machine's mirrors; without one a light client, jgo, comes
-from the Python package index.
+Maven is tried first, because it knows the machine's mirrors. Without Maven, jgo is used: a light
+client from the Python package index.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_JAR = (
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A jar by its coordinates, and what it has to be."""
+    """A jar's coordinates, and its expected hash and size."""
 
     group: str
     name: str
@@ -50,48 +50,48 @@ class Artifact:
         return f"{self.name}-{self.version}-{self.classifier}.jar"
 
 
-def fetch(artifact: Artifact, room: Path, on_line: OnLine) -> Path:
-    """The jar: the one in the user's Maven repository, else brought into ``room``.
+def fetch(artifact: Artifact, target: Path, on_line: OnLine) -> Path:
+    """Return the jar in the user's Maven repository, else fetch it into ``target``.
 
-    Raises RuntimeConfigError if nobody can bring it, or what comes isn't it.
+    Raises RuntimeConfigError if it can't be fetched or has another hash.
     """
-    kept = _kept_by_maven(artifact)
-    if kept.is_file() and sha256_of(kept) == artifact.sha256:
-        return kept
-    brought = room / artifact.file_name
-    if not _bring_by_maven(artifact, room, on_line):
-        _bring_by_jgo(artifact, room, on_line)
-    if (found := sha256_of(brought)) != artifact.sha256:
+    local = _in_local_repository(artifact)
+    if local.is_file() and sha256_of(local) == artifact.sha256:
+        return local
+    fetched = target / artifact.file_name
+    if not _fetch_with_maven(artifact, target, on_line):
+        _fetch_with_jgo(artifact, target, on_line)
+    if (found := sha256_of(fetched)) != artifact.sha256:
         raise RuntimeConfigError(
             f"{artifact.file_name} isn't the published one: its sha256 is {found}, "
             f"not {artifact.sha256}",
             fix="something between this machine and the repository changed it: try again, or "
             "from another network",
         )
-    return brought
+    return fetched
 
 
-def _kept_by_maven(artifact: Artifact) -> Path:
+def _in_local_repository(artifact: Artifact) -> Path:
     repository = Path("~/.m2/repository").expanduser().joinpath(*artifact.group.split("."))
     return repository / artifact.name / artifact.version / artifact.file_name
 
 
-def _bring_by_maven(artifact: Artifact, room: Path, on_line: OnLine) -> bool:
-    """Whether this machine has a Maven that could."""
+def _fetch_with_maven(artifact: Artifact, target: Path, on_line: OnLine) -> bool:
+    """Return False if there is no Maven, or it can't fetch the jar."""
     if (maven := shutil.which("mvn")) is None:
         return False
     coordinates = f"{artifact.group}:{artifact.name}:{artifact.version}:jar:{artifact.classifier}"
     try:
-        with _bytes_told(artifact, room, on_line):
+        with _progress_shown(artifact, target, on_line):
             run(
                 [
-                    *(maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={room / 'maven'}"),
-                    *(_COPY_GOAL, f"-Dartifact={coordinates}", f"-DoutputDirectory={room}"),
+                    *(maven, "--batch-mode", "--quiet", f"-Dmaven.repo.local={target / 'maven'}"),
+                    *(_COPY_GOAL, f"-Dartifact={coordinates}", f"-DoutputDirectory={target}"),
                 ],
                 doing=f"fetching {artifact.file_name} with Maven",
                 fix=_NO_JAR,
                 environment=os.environ,
-                directory=room,
+                directory=target,
             )
     except RuntimeConfigError:
         on_line(f"Maven can't fetch {artifact.file_name}: trying without it")
@@ -99,51 +99,51 @@ def _bring_by_maven(artifact: Artifact, room: Path, on_line: OnLine) -> bool:
     return True
 
 
-def _bring_by_jgo(artifact: Artifact, room: Path, on_line: OnLine) -> None:
+def _fetch_with_jgo(artifact: Artifact, target: Path, on_line: OnLine) -> None:
     on_line("fetching jgo, a Maven client, from the Python package index")
-    client = room / "jgo"
+    client = target / "jgo"
     client.mkdir()
     install_wheels(files("perago.stack") / "maven.txt", client, what="jgo", fix=_NO_JAR)
     script_file = as_file(files("perago.stack") / "jgo_download.py")
-    with script_file as script, _bytes_told(artifact, room, on_line):
+    with script_file as script, _progress_shown(artifact, target, on_line):
         run(
             [
-                # Our modules beside the script must not stand in the way of others' names.
+                # -P: the modules beside the script must not hide packages of the same name.
                 *(sys.executable, "-P", script, artifact.group, artifact.name, artifact.version),
-                *(artifact.classifier, room / "repository", room / artifact.file_name),
+                *(artifact.classifier, target / "repository", target / artifact.file_name),
             ],
             doing=f"fetching {artifact.file_name}",
             fix=_NO_JAR,
             environment={**_with_pips_certificates(), "PYTHONPATH": str(client)},
-            directory=room,
+            directory=target,
         )
 
 
 def _with_pips_certificates() -> dict[str, str]:
-    """Who told pip about an authority of their own has told us."""
-    known = {"REQUESTS_CA_BUNDLE": cert} if (cert := os.environ.get("PIP_CERT")) else {}
-    return {**known, **os.environ}
+    """A user who gave pip a CA bundle needs it here as well."""
+    bundle = {"REQUESTS_CA_BUNDLE": cert} if (cert := os.environ.get("PIP_CERT")) else {}
+    return {**bundle, **os.environ}
 
 
 @contextmanager
-def _bytes_told(artifact: Artifact, room: Path, on_line: OnLine) -> Iterator[None]:
-    """Say every few seconds how large the largest file in ``room`` has become: it is the jar."""
-    words = f"fetching {artifact.name} {artifact.version}"
+def _progress_shown(artifact: Artifact, target: Path, on_line: OnLine) -> Iterator[None]:
+    """Show every few seconds the size of the largest file in ``target``, which is the jar."""
+    doing = f"fetching {artifact.name} {artifact.version}"
     size = round(artifact.size / _MEGABYTE)
-    on_line(f"{words}: {size} MB, once for this machine")
+    on_line(f"{doing}: {size} MB, once for this machine")
     done = threading.Event()
 
-    def watch() -> None:
+    def show() -> None:
         while not done.wait(_SECONDS_BETWEEN_LINES):
-            on_line(f"{words}: {round(_largest(room) / _MEGABYTE)} of {size} MB")
+            on_line(f"{doing}: {round(_largest(target) / _MEGABYTE)} of {size} MB")
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        watcher.join()
+        thread.join()
 
 
 def _largest(directory: Path) -> int:

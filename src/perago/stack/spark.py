@@ -1,6 +1,6 @@
 """A Spark cluster on loopback: a standalone master and two workers of one core each.
 
-Whoever can open a connection to the master can have it run code, as on any such cluster.
+Any process that can connect to the master can run code there, as on any standalone cluster.
 """
 
 from __future__ import annotations
@@ -32,17 +32,26 @@ if TYPE_CHECKING:
     from perago.toolchain.cache import OnLine
     from perago.toolchain.java import SparkJava
 
-
-# --- Spark's program for servers: the PySpark wheel, a Java, jars for S3, and where it may ---
+MASTER = "spark-master"
+WORKERS = ("spark-worker-1", "spark-worker-2")
 HIDDEN_VARIABLES = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_HOME", *OPTION_VARIABLES)
-"""The user's own Spark is another one."""
+"""These are for the user's own Spark."""
 SCRATCH = "tmp"
-PATIENCE_SECONDS = 180.0
+START_TIMEOUT_SECONDS = 180.0
+_PROPERTIES = "spark.properties"
+_WORKER_MEMORY = "1536m"  # enough for an executor of Spark's default size
+_DAEMON = {
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SparkProgram:
-    """``archive`` is for a driver with ``jars`` as its extra class path, where there is one."""
+    """What servers of Spark are started with: PySpark's Spark, a Java, and jars for S3.
+
+    ``archive`` is for a driver with ``jars`` as its extra class path, if one was built.
+    """
 
     home: Path
     java: SparkJava
@@ -51,11 +60,11 @@ class SparkProgram:
 
     @property
     def launcher(self) -> str:
-        """What starts the class that its first argument names."""
+        """The program that starts the class named by its first argument."""
         return str(self.home / "bin" / "spark-class")
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """Variables of a server that listens on loopback alone and writes into ``directory``."""
+        """Return the variables of a server that listens on loopback and writes to ``directory``."""
         return {
             "SPARK_HOME": str(self.home),
             "JAVA_HOME": str(self.java.home),
@@ -66,9 +75,9 @@ class SparkProgram:
 
 
 def spark_program(on_line: OnLine) -> SparkProgram:
-    """The program: from the cache, else fetched now.
+    """Return the program; fetch what isn't in the cache.
 
-    Raises RuntimeConfigError if PySpark isn't installed, or a Java or the jars can't be had.
+    Raises RuntimeConfigError if PySpark isn't installed, or a Java or the jars can't be fetched.
     """
     home, java = spark_home(), spark_java(on_line)
     jars = ensure_s3_jars(java.java, on_line)
@@ -76,48 +85,37 @@ def spark_program(on_line: OnLine) -> SparkProgram:
 
 
 def prepare(on_line: OnLine) -> None:
-    """Get the program, and build the archive that lets drivers start sooner. Raises as above."""
+    """Fetch the program, and build the archive for drivers. Raises as :func:`spark_program`."""
     program = spark_program(on_line)
     build_driver_archive(program.java, program.jars, on_line)
 
 
 def is_prepared() -> bool:
-    """Whether :func:`prepare` has nothing to do; without PySpark there is nothing it could."""
+    """Whether :func:`prepare` has nothing to do; without PySpark there is nothing to prepare."""
     if not is_installed():
         return True
     java, jars = installed_spark_java(), cached_s3_jars()
     return java is not None and jars is not None and driver_archive(java, jars) is not None
 
 
-WORKERS = ("spark-worker-1", "spark-worker-2")
-MASTER = "spark-master"
-_PROPERTIES = "spark.properties"
-# Enough for an executor with what Spark gives one by default.
-_WORKER_MEMORY = "1536m"
-_DAEMON = {
-    "SPARK_DAEMON_MEMORY": "256m",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData",
-}
-
-
 def master_server(directory: Path, port: int, on_line: OnLine) -> Server:
-    """A master whose files are all in ``directory``."""
+    """Describe a master whose files are all in ``directory``. Raises as :func:`spark_program`."""
     return _daemon(
         *(MASTER, directory, port, on_line),
-        words=("org.apache.spark.deploy.master.Master",),
+        arguments=("org.apache.spark.deploy.master.Master",),
         properties={"spark.master.rest.enabled": "false"},
     )
 
 
 def worker_server(name: str, directory: Path, port: int, on_line: OnLine, *, master: str) -> Server:
-    """A worker of the master at that address, whose files and executors' are in ``directory``."""
+    """Describe a worker of the ``master`` at that address; it and its executors write there."""
     return _daemon(
         *(name, directory, port, on_line),
-        words=(
+        arguments=(
             *("org.apache.spark.deploy.worker.Worker", "--cores", "1"),
             *("--memory", _WORKER_MEMORY, "--work-dir", str(directory.absolute() / "work")),
         ),
-        last=(master,),
+        last_arguments=(master,),
         properties={"spark.worker.cleanup.enabled": "true"},
     )
 
@@ -128,9 +126,9 @@ def _daemon(
     port: int,
     on_line: OnLine,
     *,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     properties: dict[str, str],
-    last: tuple[str, ...] = (),
+    last_arguments: tuple[str, ...] = (),
 ) -> Server:
     directory = directory.absolute()
     program = spark_program(on_line)
@@ -141,23 +139,29 @@ def _daemon(
         version=VERSION,
         directory=directory,
         command=(
-            *(program.launcher, *words, "--host", LOOPBACK, "--port", str(port)),
-            *("--webui-port", "0", "--properties-file", str(directory / _PROPERTIES), *last),
+            *(program.launcher, *arguments, "--host", LOOPBACK, "--port", str(port)),
+            *(
+                "--webui-port",
+                "0",
+                "--properties-file",
+                str(directory / _PROPERTIES),
+                *last_arguments,
+            ),
         ),
         port=port,
         health_url=f"spark://{LOOPBACK}:{port}",
         files={_PROPERTIES: "".join(f"{key} {value}\n" for key, value in properties.items())},
         settings={},
         hidden_variables=HIDDEN_VARIABLES,
-        start_timeout_seconds=PATIENCE_SECONDS,
+        start_timeout_seconds=START_TIMEOUT_SECONDS,
         environment={**program.environment(directory), **_DAEMON},
     )
 
 
-def _worker_beside(name: str, directory: Path, port: int, on_line: OnLine) -> Server:
+def _worker_of_stack(name: str, directory: Path, port: int, on_line: OnLine) -> Server:
     record = read_record(directory.parent / MASTER)
     if record is None:
-        raise RuntimeConfigError(f"{name} has no master", fix="`perago stack up spark`")
+        raise RuntimeConfigError(f"{name} has no master", fix="start both: `perago stack up spark`")
     return worker_server(name, directory, port, on_line, master=record.endpoint)
 
 
@@ -179,7 +183,7 @@ KINDS = (
             version=VERSION,
             prepare=prepare,
             is_prepared=is_prepared,
-            server=partial(_worker_beside, name),
+            server=partial(_worker_of_stack, name),
             group="spark",
         )
         for number, name in enumerate(WORKERS, 1)

@@ -1,4 +1,4 @@
-"""Spark Connect on loopback: a driver that clients without Java speak to, on a lakeFS of ours."""
+"""Spark Connect on loopback: a driver for clients without Java, which reads and writes lakeFS."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from perago.stack import lakefs
 from perago.stack.server import LOOPBACK, Server, ServerKind, read_record
 from perago.stack.spark import (
     HIDDEN_VARIABLES,
-    PATIENCE_SECONDS,
     SCRATCH,
+    START_TIMEOUT_SECONDS,
     is_prepared,
     prepare,
     spark_program,
@@ -38,10 +38,11 @@ def connect_server(
     login: LakeFSLogin | None,
     settings: Mapping[str, str] | None = None,
 ) -> Server:
-    """A Spark Connect server whose files are all in ``directory``, and whose ``s3a`` is lakeFS.
+    """Describe a Spark Connect server whose files are all in ``directory``.
 
-    ``settings`` are Spark's, put over those of :func:`configuration`. A secret is in a private
-    file alone.
+    Its ``s3a`` reaches the lakeFS of ``login``; that secret is only in a private file. ``settings``
+    are Spark's and override those of :func:`configuration`. Raises RuntimeConfigError as
+    :func:`~perago.stack.spark.spark_program` does.
     """
     directory = directory.absolute()
     program = spark_program(on_line)
@@ -63,7 +64,7 @@ def connect_server(
         files={_PROPERTIES: as_properties(configured)},
         settings={},
         hidden_variables=HIDDEN_VARIABLES,
-        start_timeout_seconds=PATIENCE_SECONDS,
+        start_timeout_seconds=START_TIMEOUT_SECONDS,
         environment={**program.environment(directory), "PYSPARK_PYTHON": sys.executable},
     )
 
@@ -95,17 +96,17 @@ def configuration(
     }
 
 
-def _beside_lakefs(directory: Path, port: int, on_line: OnLine) -> Server:
-    """With the way to the lakeFS of the same stack, if it has one."""
-    place = directory.parent / lakefs.KIND.name
-    record = read_record(place)
-    server = lakefs.lakefs_server(place, record.port, on_line) if record else None
-    login = login_of(server.settings) if server else None
+def _connect_server_of_stack(directory: Path, port: int, on_line: OnLine) -> Server:
+    """Describe one that reaches the lakeFS of the same stack, if that has one."""
+    lakefs_directory = directory.parent / lakefs.KIND.name
+    record = read_record(lakefs_directory)
+    server = lakefs.lakefs_server(lakefs_directory, record.port, on_line) if record else None
+    login = login_from(server.settings) if server else None
     return connect_server(directory, port, on_line, login=login)
 
 
-def login_of(settings: Mapping[str, str]) -> LakeFSLogin:
-    """What a lakeFS of ours tells its clients."""
+def login_from(settings: Mapping[str, str]) -> LakeFSLogin:
+    """Return the login in the settings of a lakeFS's clients."""
     return LakeFSLogin(
         settings["LAKECTL_SERVER_ENDPOINT_URL"],
         settings["LAKECTL_CREDENTIALS_ACCESS_KEY_ID"],
@@ -119,6 +120,6 @@ KIND = ServerKind(
     version=VERSION,
     prepare=prepare,
     is_prepared=is_prepared,
-    server=_beside_lakefs,
+    server=_connect_server_of_stack,
     variable="SPARK_REMOTE",
 )

@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.stack import lakefs
-from perago.stack.lakefs_build import OLDEST, parse_version
+from perago.stack.lakefs_build import OLDEST_GO, parse_version
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_the_version_of_go_is_read_from_what_it_says(said, version):
 def test_the_pinned_go_is_new_enough_for_lakefs():
     from perago.stack.lakefs_build import _FETCHED
 
-    assert tuple(map(int, _FETCHED.version.split("."))) >= OLDEST
+    assert tuple(map(int, _FETCHED.version.split("."))) >= OLDEST_GO
 
 
 @pytest.mark.slow

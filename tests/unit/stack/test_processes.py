@@ -60,3 +60,20 @@ def test_a_detached_process_has_a_session_of_its_own_and_a_private_log(tmp_path)
     assert process is None or process.wait(20)
     assert log.read_text() == f"True {tmp_path}\n"
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_sigterm_stops_a_process_whose_starter_ignores_it(tmp_path):
+    starter = (
+        "import pathlib, signal, sys\n"
+        "from perago.stack.processes import start_detached\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "here = pathlib.Path()\n"
+        "print(start_detached(['/bin/sleep', '60'], directory=here, environment={},"
+        " log=here / 'log').pid)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", starter], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    process = process_of(int(ran.stdout))
+    assert process.stop(grace_seconds=10), "it had to be killed"
