@@ -10,12 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from perago.errors import RuntimeConfigError
-from perago.stack.server import (
-    LOOPBACK,
-    Server,
-    ServerKind,
-    read_record,
-)
+from perago.stack.server import LOOPBACK, Server, ServerKind, read_record
 from perago.toolchain.java import OPTION_VARIABLES, installed_spark_java, spark_java
 from perago.toolchain.spark_archive import build_driver_archive, driver_archive
 from perago.toolchain.spark_jars import (
@@ -140,13 +135,8 @@ def _daemon(
         directory=directory,
         command=(
             *(program.launcher, *arguments, "--host", LOOPBACK, "--port", str(port)),
-            *(
-                "--webui-port",
-                "0",
-                "--properties-file",
-                str(directory / _PROPERTIES),
-                *last_arguments,
-            ),
+            *("--webui-port", "0", "--properties-file", str(directory / _PROPERTIES)),
+            *last_arguments,
         ),
         port=port,
         health_url=f"spark://{LOOPBACK}:{port}",
