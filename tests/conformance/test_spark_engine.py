@@ -199,7 +199,7 @@ class TestSparkEngine(EngineConformance):
         self.write(opened, "t/new", b"3")
         bench.staged(opened, ref)
         (file_of(opened.argument.output("t")) / "late").write_bytes(b"after the scan")
-        opened.staged_checks.look_at_staged("staged")
+        opened.look_at_staged("staged")
         assert list(opened.files) == ["other", "t/new", "t/old"]
 
 

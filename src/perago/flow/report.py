@@ -1,12 +1,12 @@
-"""How an attempt's end is put into words, and handed in until it is answered."""
+"""How an attempt's end is put into words, and reported until the orchestrator answers."""
 
 from __future__ import annotations
 
 import traceback
 from typing import TYPE_CHECKING
 
-from perago.backoff import Backoff
 from perago.errors import OrchestratorUnavailableError, PeragoError, TaskBodyError
+from perago.flow.runtime import BACKOFF
 from perago.model.attempt import TaskStatus, is_superseded
 from perago.model.outcome import REASON_LIMIT, ReportReceipt, TaskReport
 
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from perago.model.attempt import Delivery
     from perago.ports.environment import Lease
 
-BACKOFF = Backoff(first=0.2, longest=5.0)
-"""Between requests that the orchestrator or the store did not answer."""
-
 
 def completed(output: Mapping[str, object]) -> TaskReport:
+    """The report of a success."""
     return TaskReport(TaskStatus.COMPLETED, output)
 
 
 def failed(error: Exception) -> TaskReport:
+    """The report of a failure; the error says whether a retry can help."""
     terminal = isinstance(error, PeragoError) and error.terminal
     status = TaskStatus.FAILED_WITH_TERMINAL_ERROR if terminal else TaskStatus.FAILED
     return TaskReport(status, reason=short_reason(error))
@@ -37,37 +36,40 @@ def short_reason(error: BaseException) -> str:
         text = f"{error.code}: {error.message}" + (f" (fix: {error.fix})" if error.fix else "")
     else:
         text = f"{type(error).__name__}: {error}"
-    # A file name that isn't text comes as half characters, which no queue can store.
+    # A file name that isn't text contains unpaired surrogates, which no queue can store.
     text = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= REASON_LIMIT else text[: REASON_LIMIT - 1] + "…"
 
 
-def body_error(error: BaseException, module_file: str, said: str | None = None) -> TaskBodyError:
-    """What a task body raised, with the last place it passed in the task's own module.
+def body_error(error: BaseException, module_file: str, short: str | None = None) -> TaskBodyError:
+    """What a task body raised, with the last line that it passed in the task's own module.
 
-    ``said`` is it in fewer words.
+    ``short`` replaces the error's own text.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == module_file] or frames
-    place = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
-    return TaskBodyError(f"{type(error).__name__}: {said or error}{place}")
+    line = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+    return TaskBodyError(f"{type(error).__name__}: {short or error}{line}")
 
 
 def hand_in(
     runtime: Runtime, delivery: Delivery, report: TaskReport, lease: Lease
 ) -> ReportReceipt | None:
-    """Report until it is answered or the lease is over, then read back; None if that fails too."""
-    pause = BACKOFF.first
+    """Report until the orchestrator answers or the lease ends; then ask what became of it.
+
+    None if that isn't known either. Never raises.
+    """
+    waits = iter(BACKOFF)
     while True:
         try:
             return runtime.orchestrator.report(delivery, report)
         except PeragoError as error:
+            pause = next(waits)
             is_unanswered = isinstance(error, OrchestratorUnavailableError)
             if not is_unanswered or lease.remaining() <= pause:
                 runtime.journal.event("report.given_up", error=error.message)
                 return _read_back(runtime, delivery, report) if is_unanswered else None
         runtime.clock.sleep(pause)
-        pause = BACKOFF.after(pause)
 
 
 def _read_back(runtime: Runtime, delivery: Delivery, report: TaskReport) -> ReportReceipt | None:

@@ -1,4 +1,4 @@
-"""What an attempt needs from outside, handed in as one value, and how its steps are announced."""
+"""What one attempt runs with: the ports and settings of its process, and what the attempt is."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from perago.errors import PeragoError
+from perago.backoff import Backoff
+from perago.errors import OrchestratorUnavailableError, PeragoError
+from perago.flow.fences import assert_current_attempt_snapshot, assert_lease_covers
 from perago.ports.environment import NoFailpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from perago.model.attempt import AttemptStep
+    from perago.declare.task import AnyTask
+    from perago.model.attempt import AttemptSnapshot, AttemptStep, Delivery, Execution
+    from perago.model.controls import PublishBudget
     from perago.ports.engine import Engine
-    from perago.ports.environment import Clock, Failpoints, Journal
+    from perago.ports.environment import Clock, Failpoints, Journal, Lease
     from perago.ports.orchestrator import Orchestrator
     from perago.ports.store import OnTransfer, Store
 
+BACKOFF = Backoff(first=0.2, longest=5.0)
+"""Between requests that the orchestrator or the store did not answer."""
 RequestedLevel = Literal["auto", "soft", "cas"]
 ReplacePolicy = Literal["any", "own"]
 SingleWriter = Literal["off", "warn", "enforce"]
@@ -26,10 +32,11 @@ SingleWriter = Literal["off", "warn", "enforce"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The ports and the few settings one attempt runs with.
+    """The ports and the few settings that all attempts of a process run with.
 
-    ``store_patience_seconds`` is how long an attempt waits before it begins for a store that is
-    away: a try that fails is one of the few that the task has.
+    ``store_patience_seconds``: an attempt waits that long for an unreachable store before it
+    begins, because a failed attempt costs the task one of its few retries. ``warned`` holds the
+    warnings that this process has logged already.
     """
 
     store: Store
@@ -48,43 +55,91 @@ class Runtime:
 
 
 class Note(Protocol):
-    """Adds fields to the event a step will leave in the journal."""
+    """Adds fields to the event that a step leaves in the journal."""
 
     def __call__(self, **fields: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """Announces each step, times it, logs it, and passes the failpoint that follows it."""
+class AttemptContext:
+    """One attempt and what it runs with; the same from its first step to its last."""
 
-    journal: Journal
-    clock: Clock
-    failpoints: Failpoints
+    delivery: Delivery
+    task: AnyTask
+    runtime: Runtime
+    execution: Execution
+    lease: Lease
 
-    @classmethod
-    def of(cls, runtime: Runtime) -> Steps:
-        return cls(runtime.journal, runtime.clock, runtime.failpoints)
+    @property
+    def budget(self) -> PublishBudget:
+        """How long publishing and reporting may take, within the delivery's lease."""
+        return self.task.controls.budget_within(self.delivery.response_seconds)
 
+    # --- what happens, as the journal and the failpoints see it -----------------------------------
     @contextmanager
-    def step(self, name: AttemptStep, *, then: str | None = None) -> Iterator[Note]:
+    def step(
+        self, name: AttemptStep, *, then: str | None = None, within: AttemptStep | None = None
+    ) -> Iterator[Note]:
+        """Announce a step, time it, log it (also if it raises), and pass the failpoint ``then``.
+
+        ``within`` is the step that this one interrupts, and that goes on afterwards.
+        """
+        journal, clock = self.runtime.journal, self.runtime.clock
         fields: dict[str, object] = {}
-        began = self.clock.monotonic()
-        self.journal.started(name)
+        began = clock.monotonic()
+        journal.started(name)
         try:
             yield lambda **more: fields.update(more)
         except Exception as error:
-            code = error.code if isinstance(error, PeragoError) else type(error).__name__
-            self._log(name, began, fields | {"error": code})
+            fields["error"] = error.code if isinstance(error, PeragoError) else type(error).__name__
+            journal.event(name, seconds=round(clock.monotonic() - began, 6), **fields)
             raise
-        self._log(name, began, fields)
+        journal.event(name, seconds=round(clock.monotonic() - began, 6), **fields)
         if then:
-            self.failpoints.hit(then)
+            self.reached(then)
+        if within:
+            journal.started(within)
 
-    def _log(self, name: AttemptStep, began: float, fields: Mapping[str, object]) -> None:
-        self.journal.event(name, seconds=round(self.clock.monotonic() - began, 6), **fields)
+    def reached(self, failpoint: str) -> None:
+        """Pass a named place between or within the steps, where a test may inject a fault."""
+        self.runtime.failpoints.hit(failpoint)
 
-    def reached(self, name: str) -> None:
-        self.failpoints.hit(name)
+    def event(self, name: str, **fields: object) -> None:
+        """Log something that happened within a step."""
+        self.runtime.journal.event(name, **fields)
 
-    def progress_of(self, name: AttemptStep) -> OnTransfer:
-        return lambda transfer: self.journal.progress(name, transfer)
+    def on_transfer(self, step: AttemptStep) -> OnTransfer:
+        """What a store calls while it moves objects for this step."""
+        return lambda transfer: self.runtime.journal.progress(step, transfer)
+
+    def warn_once(self, event: str, warning: str) -> None:
+        """Log a warning that is the same for all attempts of this process only the first time."""
+        if warning not in self.runtime.warned:
+            self.runtime.warned.add(warning)
+            self.event(event, warning=warning)
+
+    # --- whether the orchestrator still counts on this attempt ------------------------------------
+    def assert_current(self) -> None:
+        """The attempt fence. Raises StaleAttemptError or OrchestratorUnavailableError."""
+        assert_current_attempt_snapshot(self.delivery, self._snapshot())
+
+    def assert_lease_covers_publication(self) -> None:
+        """Raises LeaseTooShortError."""
+        assert_lease_covers(self.budget, self.lease.remaining())
+
+    def assert_still_ours(self) -> None:
+        """The attempt fence, and the lease covers a publication. Raises FenceError."""
+        self.assert_current()
+        self.assert_lease_covers_publication()
+
+    def _snapshot(self) -> AttemptSnapshot:
+        """Ask the orchestrator, and again while it doesn't answer and the lease allows it."""
+        waits = iter(BACKOFF)
+        while True:
+            try:
+                return self.runtime.orchestrator.reload(self.delivery.attempt)
+            except OrchestratorUnavailableError:
+                pause = next(waits)
+                if self.lease.remaining() - pause < self.budget.publish_seconds:
+                    raise
+            self.runtime.clock.sleep(pause)

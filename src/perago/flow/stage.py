@@ -1,67 +1,78 @@
-"""Step 8: put what changed on a private branch, and commit it. Step 11: delete that branch."""
+"""Put what changed on a private branch and commit it there; delete that branch afterwards."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from perago.errors import BranchNotFoundError, StoreError, StoreRefusedError
 from perago.model.attempt import AttemptStep
 from perago.model.outcome import StagedWorkspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from perago.flow.runtime import Steps
+    from perago.flow.runtime import AttemptContext
     from perago.model.attempt import Execution
     from perago.model.workspace import ChangeSet, WorkspaceRef
-    from perago.ports.store import Store
 
 DELETE_TIMEOUT_SECONDS = 10.0
-"""Cleaning up must not eat the time that is needed to report."""
+"""Cleaning up must not use up the time that reporting needs."""
 
 
 @dataclass(slots=True)
 class StagingArea:
-    """A staging branch that may or may not exist yet; ``is_left``: that can't be told any more."""
+    """The execution's staging branch, which is created when it is first needed.
 
-    store: Store
-    steps: Steps
-    execution: Execution
+    As a context manager it deletes the branch at the end, whatever happened, except in a crash.
+    ``may_remain`` says that deleting it failed: the branch may exist after the attempt.
+    """
+
+    context: AttemptContext
     workspace: WorkspaceRef
-    attempted: bool = field(default=False, init=False)
-    is_open: bool = field(default=False, init=False)
-    is_left: bool = field(default=False, init=False)
+    may_remain: bool = field(default=False, init=False)
+    _was_requested: bool = field(default=False, init=False)
+    _is_open: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def branch_off(self) -> None:
-        """Make the branch, at the input commit."""
-        branch = self.execution.staging_branch
-        self.attempted = True
-        with self.steps.step(AttemptStep.STAGE_BRANCH, then="staging.branch_created") as note:
-            self.store.create_branch(
-                self.workspace.repository, branch, self.workspace.ref, hidden=True
-            )
-            note(branch=branch)
-        self.is_open = True
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.discard()
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch."""
+        return self.context.execution.staging_branch
+
+    def open_for_body(self) -> str:
+        """Create the branch for a body that writes there itself, unless it exists; its name.
+
+        The attempt fence runs first. Raises FenceError or StoreError.
+        """
+        with self._lock:  # a body may have threads
+            if not self._is_open:
+                self.context.assert_current()
+                self._create_branch(within=AttemptStep.BODY)
+        return self.branch
 
     def stage(self, changes: ChangeSet) -> StagedWorkspace:
-        """Branch off, unless a body that writes there had it done; apply the changes, commit.
+        """Create the branch unless the body did, apply the changes, commit.
 
-        The commit's only parent is the input commit. Raises StoreError; what was begun by then is
-        removed with the area.
+        The commit's only parent is the input commit. Raises StoreError.
         """
-        repository, branch = self.workspace.repository, self.execution.staging_branch
-        if not self.is_open:
-            self.branch_off()
-        with self.steps.step(AttemptStep.STAGE_UPLOAD, then="staging.uploaded") as note:
-            moved = self.store.upload(
+        repository, store = self.workspace.repository, self.context.runtime.store
+        if not self._is_open:
+            self._create_branch()
+        with self.context.step(AttemptStep.STAGE_UPLOAD, then="staging.uploaded") as note:
+            moved = store.upload(
                 repository,
-                branch,
+                self.branch,
                 changes.uploads,
-                self.steps.progress_of(AttemptStep.STAGE_UPLOAD),
+                self.context.on_transfer(AttemptStep.STAGE_UPLOAD),
             )
-            self.store.delete_objects(repository, branch, changes.deletes)
+            store.delete_objects(repository, self.branch, changes.deletes)
             note(
                 uploaded=len(changes.uploads),
                 deleted=len(changes.deletes),
@@ -70,52 +81,49 @@ class StagingArea:
             )
             if changes.staged:
                 note(staged=len(changes.staged))
-        with self.steps.step(AttemptStep.STAGE_COMMIT, then="staging.committed") as note:
-            commit = self.store.commit(
+        with self.context.step(AttemptStep.STAGE_COMMIT, then="staging.committed") as note:
+            execution = self.context.execution
+            commit = store.commit(
                 repository,
-                branch,
-                message=commit_message(self.execution),
-                metadata=self.execution.metadata() | {"perago.input_ref": self.workspace.ref},
+                self.branch,
+                message=commit_message(execution),
+                metadata=execution.metadata() | {"perago.input_ref": self.workspace.ref},
             )
             note(commit=commit.id)
         if not commit.is_only_child_of(self.workspace.ref):
             raise StoreRefusedError(
                 f"staging commit {commit.id} is not the only child of {self.workspace.ref}: "
-                f"something else wrote to {branch}"
+                f"something else wrote to {self.branch}"
             )
-        return StagedWorkspace(repository, branch, commit.id, commit.tree)
+        return StagedWorkspace(repository, self.branch, commit.id, commit.tree)
 
     def discard(self) -> None:
-        """Delete the branch, whether or not creating it was ever confirmed. Never raises."""
-        if not self.attempted:
+        """Delete the branch, whether or not its creation was ever confirmed. Never raises."""
+        if not self._was_requested:
             return
-        branch = self.execution.staging_branch
         try:
-            self.store.delete_branch(
-                self.workspace.repository, branch, timeout=DELETE_TIMEOUT_SECONDS
+            self.context.runtime.store.delete_branch(
+                self.workspace.repository, self.branch, timeout=DELETE_TIMEOUT_SECONDS
             )
         except BranchNotFoundError:
             pass
         except StoreError as error:
-            self.is_left = True
-            self.steps.journal.event("cleanup.failed", branch=branch, error=error.message)
-        self.steps.reached("staging.deleted")
+            self.may_remain = True
+            self.context.event("cleanup.failed", branch=self.branch, error=error.message)
+        self.context.reached("staging.deleted")
 
-
-@contextmanager
-def staging_area(
-    store: Store, steps: Steps, execution: Execution, workspace: WorkspaceRef
-) -> Iterator[StagingArea]:
-    """A staging area that is gone afterwards, whatever happened in it (but a crash)."""
-    area = StagingArea(store, steps, execution, workspace)
-    try:
-        yield area
-    except Exception:
-        area.discard()
-        raise
-    area.discard()
+    def _create_branch(self, *, within: AttemptStep | None = None) -> None:
+        self._was_requested = True
+        then = "staging.branch_created"
+        with self.context.step(AttemptStep.STAGE_BRANCH, then=then, within=within) as note:
+            self.context.runtime.store.create_branch(
+                self.workspace.repository, self.branch, self.workspace.ref, hidden=True
+            )
+            note(branch=self.branch)
+        self._is_open = True
 
 
 def commit_message(execution: Execution) -> str:
+    """The task's name, and which retry this is."""
     attempt = execution.attempt
     return attempt.task_name + (f", retry {attempt.retry_count}" if attempt.retry_count else "")

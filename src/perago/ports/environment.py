@@ -1,4 +1,7 @@
-"""How long an attempt may still count on the orchestrator's patience."""
+"""What surrounds an attempt: time, its lease, the journal it writes to, and failpoints.
+
+Each is a protocol, with the plainest implementation beside it.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,9 @@ if TYPE_CHECKING:
     from perago.model.progress import Progress
 
 
-# --- Time, so that a test can own it ---
-
-
 class Clock(Protocol):
+    """Time, so that a test can control it."""
+
     def now(self) -> float:
         """Seconds since the epoch, for people and for leases shared between processes."""
         ...
@@ -23,10 +25,94 @@ class Clock(Protocol):
         """Seconds that never go back, the same in every process of this machine."""
         ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Let that much time pass; none at all for a negative time."""
+        ...
 
 
-# --- Named places between the steps of an attempt where a test can crash, delay or duplicate ---
+class SystemClock:
+    """This machine's :class:`Clock`."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, the same in every process of this machine."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much time pass; none at all for a negative time."""
+        time.sleep(max(0.0, seconds))
+
+
+class Lease(Protocol):
+    """How long the orchestrator still waits for this attempt."""
+
+    def remaining(self) -> float:
+        """Seconds until the lease ends, counted from the last *accepted* heartbeat."""
+        ...
+
+    def stop_heartbeats(self) -> None:
+        """Send no heartbeat from now on; return when none is under way.
+
+        An orchestrator may answer a heartbeat by writing the attempt back as it was a moment ago,
+        which would undo a report that came in between.
+        """
+        ...
+
+
+class NoLease:
+    """The :class:`Lease` of a task that has no response timeout."""
+
+    def remaining(self) -> float:
+        """Without end."""
+        return math.inf
+
+    def stop_heartbeats(self) -> None:
+        """There are none."""
+
+
+class Journal(Protocol):
+    """Where an attempt says what it does: an event per step, and progress while a step lasts."""
+
+    def event(self, step: str, **fields: object) -> None:
+        """A step ended, or something happened within one. Fields are JSON values, never secrets."""
+        ...
+
+    def started(self, step: AttemptStep) -> None:
+        """A step begins: for live displays, not for the log."""
+        ...
+
+    def progress(self, step: AttemptStep, progress: Progress) -> None:
+        """A transfer or a computation moved on: for live displays, not for the log."""
+        ...
+
+    def failure(self, error: BaseException) -> None:
+        """An attempt failed: keep the whole traceback where a person can find it."""
+        ...
+
+    def printed(self) -> tuple[str, ...]:
+        """The last lines that the attempt printed, a failure's traceback included."""
+        ...
+
+
+class SilentJournal:
+    """A :class:`Journal` that keeps nothing."""
+
+    def event(self, step: str, **fields: object) -> None: ...
+
+    def started(self, step: AttemptStep) -> None: ...
+
+    def progress(self, step: AttemptStep, progress: Progress) -> None: ...
+
+    def failure(self, error: BaseException) -> None: ...
+
+    def printed(self) -> tuple[str, ...]:
+        """No lines."""
+        return ()
+
+
 FAILPOINTS = (
     "input.validated",
     "directory.created",
@@ -50,96 +136,19 @@ FAILPOINTS = (
     "report.sent",
     "directory.removed",
 )
+"""The named places between an attempt's steps, in order: all there are."""
 
 
 class Failpoints(Protocol):
+    """What happens at a failpoint: nothing, or what a test wants there (crash, delay, raise)."""
+
     def hit(self, name: str) -> None:
-        """Reached ``name``, one of :data:`FAILPOINTS`. Does nothing, unless told otherwise."""
+        """The attempt has reached ``name``, one of :data:`FAILPOINTS`."""
         ...
 
 
 class NoFailpoints:
+    """The :class:`Failpoints` of production."""
+
     def hit(self, name: str) -> None:
         """Go on."""
-
-
-# --- Where an attempt says what it does: one event per step, and progress while a step lasts ---
-
-
-class Journal(Protocol):
-    def event(self, step: str, **fields: object) -> None:
-        """A step ended, with what it did. Fields are JSON values and never hold a secret."""
-        ...
-
-    def started(self, step: AttemptStep) -> None:
-        """A step begins: for live displays, not for the log."""
-        ...
-
-    def progress(self, step: AttemptStep, progress: Progress) -> None:
-        """A transfer or a computation moved on: for live displays, not for the log."""
-        ...
-
-    def failure(self, error: BaseException) -> None:
-        """An attempt failed: keep the whole traceback where a person can find it."""
-        ...
-
-    def printed(self) -> tuple[str, ...]:
-        """The end of what the attempt printed, a failure's traceback included, line by line."""
-        ...
-
-
-class SilentJournal:
-    """Says nothing: for whoever watches an attempt by its outcome alone."""
-
-    def event(self, step: str, **fields: object) -> None: ...
-
-    def started(self, step: AttemptStep) -> None: ...
-
-    def progress(self, step: AttemptStep, progress: Progress) -> None: ...
-
-    def failure(self, error: BaseException) -> None: ...
-
-    def printed(self) -> tuple[str, ...]:
-        return ()
-
-
-class Lease(Protocol):
-    def remaining(self) -> float:
-        """Seconds until the lease ends, counted from the last *accepted* heartbeat."""
-        ...
-
-    def rest(self) -> None:
-        """Returns when no heartbeat is under way; none is sent any more, either.
-
-        An orchestrator may answer a heartbeat by writing the attempt back as it was a moment ago,
-        and so undo a report that came in between.
-        """
-        ...
-
-
-class NoLease:
-    """For tasks that have no response time-out."""
-
-    def remaining(self) -> float:
-        return math.inf
-
-    def rest(self) -> None: ...
-
-
-# --- This machine's time ---
-
-
-class SystemClock:
-    """The :class:`~perago.ports.environment.Clock` of production."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go back, the same in every process of this machine."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Let that much time pass; none at all for a time that has passed already."""
-        time.sleep(max(0.0, seconds))

@@ -90,7 +90,7 @@ class RenewedLease:
             return float("inf")
         return self._renewed_at + self._response_seconds - time.monotonic()
 
-    def rest(self) -> None:
+    def stop_heartbeats(self) -> None:
         """Waits only if a heartbeat may be under way, and then no longer than one may take."""
         if os.getppid() != self._supervisor:  # and perhaps nobody has kept the lease since
             _end_orphaned()
@@ -187,7 +187,7 @@ class Executor:
     ) -> AttemptOutcome:
         report = failed(error)
         runtime.journal.started(AttemptStep.REPORT)
-        self._lease.rest()
+        self._lease.stop_heartbeats()
         receipt = hand_in(runtime, assignment.delivery, report, self._lease)
         accepted = receipt is not None and receipt.accepted
         return AttemptOutcome(assignment.execution.id, report, accepted)

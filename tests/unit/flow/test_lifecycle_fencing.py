@@ -34,7 +34,7 @@ class Remaining:
     def remaining(self):
         return self.seconds
 
-    def rest(self):
+    def stop_heartbeats(self):
         self.rests = True
 
 

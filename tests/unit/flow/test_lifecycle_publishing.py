@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perago.flow import lifecycle
+from perago.flow import validate
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import PublishPath
 from perago.testing.faulty_store import FaultyStore, after
@@ -185,7 +185,7 @@ def test_a_replacement_is_never_built_upon_what_somebody_wrote_meanwhile(
     lakefs_like, edits, monkeypatch
 ):
     """One that tells of its tables is a merge, onto a branch of the execution's own."""
-    monkeypatch.setattr(lifecycle, "check_tables", lambda *_: [{"path": "t"}])
+    monkeypatch.setattr(validate, "check_tables", lambda *_: [{"path": "t"}])
     store = lakefs_like.bench.store
 
     def someone_writes_there():

@@ -112,7 +112,7 @@ def test_the_lease_of_an_attempt_that_lasts_is_renewed(serving):
 
 
 def test_an_attempt_that_may_meet_a_heartbeat_waits_until_there_is_none(serving):
-    line = serving(lambda lease, _given: lease.rest())
+    line = serving(lambda lease, _given: lease.stop_heartbeats())
     line.send(assignment(1, heartbeat_seconds=1.0))
     assert heard(line) == [Reporting()]
     line.send(HeartbeatsStopped("1#1"))

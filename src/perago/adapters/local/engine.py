@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from perago.model.attempt import Execution
+    from perago.model.tables import TableReport, TableRules, TableSource
     from perago.model.workspace import FetchedFile, WorkspaceRef
     from perago.ports.engine import OnComputation, OpenStagingBranch
     from perago.ports.store import OnTransfer, Store
@@ -195,8 +196,19 @@ class LocalWorkspace:
         return self.directory
 
     @property
-    def staged_checks(self) -> None:
-        return None
+    def checks_staged_data(self) -> bool:
+        return False
+
+    def look_at_staged(self, commit: str) -> None:
+        """Does nothing: guardrails look at the directory."""
+        del commit
+
+    def check_tables(
+        self, rules: Sequence[TableRules], sources: Mapping[str, TableSource]
+    ) -> Sequence[TableReport]:
+        """Raises NotImplementedError: a task on local files can't declare rules for tables."""
+        del sources
+        raise NotImplementedError(f"{rules[0].label} needs Spark")
 
     def explain(self, error: BaseException) -> str | None:
         del error

@@ -143,7 +143,14 @@ class SparkEngine:
         session = self.spark.open_session(directory.parent.name, place.hadoop)
         body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
         listening = self.lineage.listen(session, execution) if self.lineage and execution else None
-        return OpenSparkWorkspace(self.spark, place, body, computing, listening)
+        return OpenSparkWorkspace(
+            self.spark,
+            place,
+            body,
+            computing,
+            listening,
+            checks_staged_data=staging is not None,
+        )
 
     def assert_files_reachable(self) -> None:
         """Raises RuntimeConfigError where Spark couldn't see the workspaces' files."""

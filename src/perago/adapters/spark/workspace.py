@@ -113,7 +113,7 @@ class BodyWorkspace:
 
 
 class OpenSparkWorkspace:
-    """Implements :class:`perago.ports.engine.OpenWorkspace`, and its own ``StagedChecks``."""
+    """Implements :class:`perago.ports.engine.OpenWorkspace`."""
 
     def __init__(
         self,
@@ -122,11 +122,14 @@ class OpenSparkWorkspace:
         body: BodyWorkspace,
         computing: OnComputation | None,
         listening: Listening | None = None,
+        *,
+        checks_staged_data: bool,
     ) -> None:
         self._spark = spark
         self._listening = listening
         self._place = place
         self.argument = body
+        self.checks_staged_data = checks_staged_data
         self.fetched = self.moved = Transfer()
         self.notes: Sequence[str] = ()
         if listening and listening.problem:
@@ -137,10 +140,6 @@ class OpenSparkWorkspace:
     @property
     def files(self) -> Sequence[str]:
         return list(self._place.files())
-
-    @property
-    def staged_checks(self) -> OpenSparkWorkspace:
-        return self
 
     def scan(self) -> ChangeSet:
         self._spark.cancel_jobs()
