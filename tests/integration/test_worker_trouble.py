@@ -119,7 +119,7 @@ def test_a_task_that_is_registered_otherwise_is_told_and_served_all_the_same(pla
     worker = place.worker(module)
     line = worker.wait_for("trouble")
     assert line["code"] == "definition_differs"
-    assert f"task {name!r} is registered otherwise than the code declares it" in line["message"]
+    assert f"task {name!r} is registered differently from the code" in line["message"]
     assert "retryCount is 9, not 3" in line["message"]
     assert "timeoutSeconds is 777, not 0" in line["message"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from perago.cli.output import Output
     from perago.model.run import RunPlan, RunRecord
-    from perago.operations.branch_ownership import OwnBranches
+    from perago.operations.branches import OwnBranches
     from perago.ports.orchestrator import SharedRuns
     from perago.ports.store import Store
     from perago.settings import Settings
@@ -129,7 +129,7 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
         from perago.cli.run_summary import as_json, exit_code
         from perago.declare.loading import load_pipeline
         from perago.model.run import RunStatus
-        from perago.operations.branch_ownership import own_branches
+        from perago.operations.branches import own_branches
         from perago.operations.run_start import StartingPoint, start_run
         from perago.ports.orchestrator import SharedRuns
         from perago.wiring import fetch_spark_prerequisites, open_runs, open_store
@@ -179,8 +179,8 @@ def _programme(rows: int, spark: str, *, crash: bool) -> str:
 
 
 def _make_repository(store: Store, repository: str, own: OwnBranches | None) -> None:
+    from perago.operations.branches import head_or_new
     from perago.operations.fence_install import install_fence
-    from perago.operations.manual_commit import head_or_new
 
     if own is None:
         head_or_new(store, repository, DEFAULT_BRANCH)

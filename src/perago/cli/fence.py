@@ -49,8 +49,8 @@ def install(*, repository: str, branch: str | None, output: Output, settings: Se
     from rich.text import Text
 
     from perago.cli.options import close_with_command
+    from perago.operations.branches import assert_no_active_run
     from perago.operations.fence_install import install_fence
-    from perago.operations.manual_commit import assert_no_active_run
     from perago.wiring import open_lakefs, open_runs
 
     runs = close_with_command(open_runs(settings))

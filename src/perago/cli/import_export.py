@@ -60,9 +60,8 @@ def import_command(
     """
     from perago.cli.local_view import transferring
     from perago.cli.options import close_with_command
-    from perago.operations.branch_ownership import own_branches
+    from perago.operations.branches import assert_no_active_run, new_branch_source, own_branches
     from perago.operations.import_export import import_directory
-    from perago.operations.manual_commit import assert_no_active_run, new_branch_source
     from perago.wiring import open_runs, open_store
 
     name = repository or repository_name(directory.resolve().name)

@@ -205,8 +205,7 @@ def _start(
 ) -> str:
     from perago.cli.local_view import transferring
     from perago.cli.options import close_with_command
-    from perago.operations.branch_ownership import own_branches
-    from perago.operations.manual_commit import new_branch_source
+    from perago.operations.branches import new_branch_source, own_branches
     from perago.operations.run_start import StartingPoint, start_run
     from perago.wiring import open_store
 

@@ -264,7 +264,7 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
         from perago.cli.options import close_with_command
         from perago.cli.run import watch_to_its_end
         from perago.cli.run_summary import as_json, exit_code, summary
-        from perago.operations.branch_ownership import own_branches
+        from perago.operations.branches import own_branches
         from perago.operations.recovery import assert_recoverable, branch_since_run, recover
         from perago.wiring import open_runs, open_store
 

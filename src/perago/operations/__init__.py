@@ -1,1 +1,4 @@
-"""What a person asks for around runs: start one, import, export, clean up. No processes here."""
+"""What users do around runs: start, follow and recover them, import, export, register, clean up.
+
+Private: nothing here is imported by task or adapter authors. No operation starts a process.
+"""

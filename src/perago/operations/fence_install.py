@@ -1,4 +1,4 @@
-"""The server-side fence of a lakeFS repository: put there as a commit of its own, and proven."""
+"""The compare-and-swap hook of a lakeFS repository: a commit installs it, a merge tests it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FENCE_COMMIT_KEY = "perago.fence"
-"""Metadata of a commit that installs the fence, and of no other."""
+"""The metadata key that only a commit that installs the fence carries."""
 
 
 class FenceState(StrEnum):
@@ -30,19 +30,19 @@ class FenceState(StrEnum):
     MISSING = "missing"
 
 
-class ProvableStore(Store, Protocol):
-    """A store whose merges depend on a file in the repository, and that can try it out."""
+class ProbedStore(Store, Protocol):
+    """A store whose merges are fenced by a file in the repository, and that can test it."""
 
     def probe_fence(self, repository: str, ref: str) -> bool:
-        """Whether a merge that expects another head than there is gets refused."""
+        """Whether the server refuses a merge that expects another head."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """How the branch stands: at ``head``, with the fence. ``replaced``: another version was there.
+    """The branch with the fence, at ``head``. ``replaced``: it had another version before.
 
-    ``commit`` is the one that put it there just now, None if it was there already.
+    ``commit`` is the one that installed it; None if the fence was already installed.
     """
 
     head: Commit
@@ -57,9 +57,10 @@ def install_fence(
     *,
     before_publishing: Callable[[], None] | None = None,
 ) -> Installation:
-    """Put the action on the branch, in a commit that changes nothing else, unless it is there.
+    """Commit the hook to the branch, and nothing else, unless it is installed already.
 
-    Raises as :meth:`ManualCommit.commit` does, and BranchNotFoundError: nothing is made for it.
+    ``before_publishing`` and errors are those of :meth:`ManualCommit.commit`. Raises
+    BranchNotFoundError for a missing branch: it isn't created.
     """
     key, action = fence_file()
     head = store.head(repository, branch)
@@ -67,19 +68,19 @@ def install_fence(
     if found == action:
         return Installation(head, None, replaced=False)
     message = "install the perago fence" if found is None else "replace the perago fence"
-    made = ManualCommit(
+    manual = ManualCommit(
         store, repository, branch, head, "fence installation", FENCE_COMMIT_KEY, message
     )
     with tempfile.TemporaryDirectory(prefix="perago-fence-") as directory:
         path = Path(directory) / "action.yaml"
         path.write_bytes(action)
         upload = Upload(key, path, Signature.of(path.stat()))
-        commit = made.commit(ChangeSet((upload,)), before_publishing=before_publishing)
+        commit = manual.commit(ChangeSet((upload,)), before_publishing=before_publishing)
     return Installation(commit or head, commit, replaced=found is not None)
 
 
-def probe_fence(store: ProvableStore, repository: str, ref: str) -> FenceState:
-    """Whether the server enforces the fence at ``ref``, found out by a merge it must refuse."""
+def probe_fence(store: ProbedStore, repository: str, ref: str) -> FenceState:
+    """Whether the server enforces the fence at ``ref``, tested with a merge it must refuse."""
     key, action = fence_file()
     found = _content_at(store, repository, ref, key)
     if found is None:

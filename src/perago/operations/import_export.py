@@ -1,4 +1,4 @@
-"""A directory of a person's becomes the state of a branch, in one commit or not at all."""
+"""Imports a directory as one commit, and exports a commit's files into a directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX, IMPORT_KEY
 from perago.model.workspace import ChangeSet, WorkspaceRef, key_prefix, problem_with
-from perago.operations.manual_commit import ManualCommit, head_or_new
+from perago.operations.branches import head_or_new
+from perago.operations.manual_commit import ManualCommit
 from perago.wiring import local_engine
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from perago.model.commit import Commit
     from perago.model.progress import Transfer
-    from perago.operations.branch_ownership import OwnBranches
+    from perago.operations.branches import OwnBranches
     from perago.ports.store import OnTransfer, Store
 
 
@@ -36,14 +37,14 @@ def import_directory(
 ) -> Commit | None:
     """Make what the branch has below ``prefix`` equal to the directory's files.
 
-    Returns the one commit that does it, whose only parent is the head that was found; None if the
-    content is the same already, and then nothing is committed. Bytes the store has aren't moved.
-    A missing repository or branch is made, once the directory has proved fit to be stored.
-    Such a branch begins at the ref ``start_at``, or empty, and is one of our ``own`` from then on.
-    Otherwise as :meth:`ManualCommit.commit`.
+    Returns the commit that does it, the only child of the branch's head; None if the content is
+    the same already. Content that the store has isn't uploaded again. A missing repository or
+    branch is created once every file has been found storable. A new branch starts at the ref
+    ``start_at``, or empty, and becomes one of ``own``. ``before_publishing`` and other errors are
+    those of :meth:`ManualCommit.commit`.
 
-    Raises UnsupportedFileError or UnsafeKeyError for what can't be stored; the branch is then as
-    it was.
+    Raises UnsupportedFileError or UnsafeKeyError for a file that can't be stored; the branch is
+    then unchanged.
     """
     start = key_prefix(checked_prefix(prefix))
     files = _scan(directory, prefix)
@@ -52,13 +53,13 @@ def import_directory(
     changes = _differences(store, repository, head, start, files)
     if not changes:
         return None
-    words = message or f"import of {directory.resolve().name or 'a directory'}"
-    made = ManualCommit(store, repository, branch, head, "import", IMPORT_KEY, words)
-    return made.commit(changes, progress=progress, before_publishing=before_publishing)
+    text = message or f"import of {directory.resolve().name or 'a directory'}"
+    manual = ManualCommit(store, repository, branch, head, "import", IMPORT_KEY, text)
+    return manual.commit(changes, progress=progress, before_publishing=before_publishing)
 
 
 def checked_prefix(prefix: str) -> str:
-    """The prefix itself. Raises RuntimeConfigError if it can't be a directory of a repository."""
+    """The prefix itself. Raises RuntimeConfigError if it can't name a directory."""
     path = prefix.strip("/")
     problem = problem_with(path) if path else None
     if f"{path}/".startswith(ACTIONS_PREFIX):
@@ -88,7 +89,7 @@ def _scan(directory: Path, prefix: str) -> ChangeSet:
 def _differences(
     store: Store, repository: str, head: Commit, start: str, files: ChangeSet
 ) -> ChangeSet:
-    """What it takes to make the branch below the prefix equal to the files."""
+    """The changes that make the branch below the prefix equal to the files."""
     wanted = {upload.key: upload for upload in files.uploads}
     superfluous = []
     for entry in store.list_objects(repository, head.id, prefix=start):
@@ -101,9 +102,6 @@ def _differences(
     return ChangeSet(tuple(wanted.values()), deletes)
 
 
-# --- A commit's files, out of the store and into a directory of a person's ---
-
-
 def export_commit(
     store: Store,
     *,
@@ -113,13 +111,13 @@ def export_commit(
     prefix: str = "/",
     progress: OnTransfer | None = None,
 ) -> Transfer:
-    """Write the objects below ``prefix`` into a new or empty directory, every byte verified.
+    """Write the objects below ``prefix`` into a new or empty directory, with checksums verified.
 
-    Raises RuntimeConfigError if there is something in the directory, UnsafeKeyError before
-    anything is written if a key can't be a file, and CorruptObjectError. After an error the
-    directory is as it was found.
+    Raises RuntimeConfigError if the directory isn't empty, UnsafeKeyError before anything is
+    written if a key can't be a file name, and CorruptObjectError. After an error the directory is
+    as it was before.
     """
-    made = _prepare(directory)
+    created = _prepare(directory)
     workspace = WorkspaceRef(
         repository=repository, branch=commit.id, ref_type="commit", ref=commit.id
     )
@@ -127,13 +125,13 @@ def export_commit(
         return local_engine().open(store, workspace, prefix, directory, progress).fetched
     except BaseException:
         _empty(directory)
-        if made:
+        if created:
             directory.rmdir()
         raise
 
 
 def _prepare(directory: Path) -> bool:
-    """Make sure that it exists and is empty; whether it had to be made."""
+    """Make sure that it exists and is empty; return whether it was created."""
     try:
         if directory.exists():
             if not directory.is_dir() or any(directory.iterdir()):

@@ -1,4 +1,4 @@
-"""All that dead executions left on this machine: their directories and their staging branches."""
+"""Removes what dead executions left: attempt directories and staging branches."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ if TYPE_CHECKING:
 
 
 ORPHAN_SECONDS = 3600.0
-"""How long ago an execution has to have begun before nobody's directory means nobody's branch.
+"""The age from which a staging branch without a directory on this machine counts as orphaned.
 
-An execution holds its directory before it makes its branch; what works without one, such as an
-import, is over sooner, and fails without harm if it isn't."""
+An attempt creates its directory before its branch. An import has no directory; it takes less time,
+and fails without harm if its branch is deleted."""
 SHARED_ORPHAN_SECONDS = 7 * 24 * 3600.0
-"""The same where attempts on other machines, whose directories aren't here, use the store too.
+"""The same for a store that other machines use, whose directories this machine can't see.
 
-They count from the start of their body, so none may take as long."""
+Age counts from the start of the body, so no attempt may take longer."""
 ENDED_SECONDS = 3600.0
-"""How long after its task ended an execution may still be at it, on a machine that was away."""
+"""How long an execution may go on after its task ended, on a machine that lost its connection."""
 EndOfTask: TypeAlias = "Callable[[str], float | None]"
-"""When a task ended, None while it hasn't; raises UnknownAttemptError for one that isn't known."""
+"""When a task ended; None while it runs. Raises UnknownAttemptError for an unknown task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was removed, or would have been: directories, and (repository, branch) pairs.
+    """What was removed, or in a dry run would be: directories, and (repository, branch) pairs.
 
-    ``too_young`` are the branches that nobody here knows, and that may be somebody's elsewhere.
-    ``problems`` says in words which repositories couldn't be looked into, and what couldn't be
-    removed: all of that is left as it is.
+    ``too_young`` are branches that may belong to an execution on another machine. ``problems`` are
+    sentences about repositories that couldn't be read and leftovers that couldn't be removed.
     """
 
     directories: tuple[Path, ...]
@@ -57,13 +56,13 @@ def collect_leftovers(
     orphan_seconds: float = ORPHAN_SECONDS,
     end_of_task: EndOfTask | None = None,
 ) -> Collected:
-    """Remove attempt directories whose process is gone, and staging branches that are nobody's.
+    """Remove attempt directories of dead processes, and orphaned staging branches.
 
-    A branch is nobody's if a dead directory names it, or if no directory here belongs to it and
-    its task ended long ago or, where that isn't known, its execution began more than
-    ``orphan_seconds`` ago. Raises StoreError if the repositories can't be listed, and
-    OrchestratorError if it can't say what became of a task; trouble with one repository leaves the
-    others to be seen to.
+    A branch is orphaned if a dead directory names it; or if no directory on this machine belongs
+    to it, and its task ended more than ENDED_SECONDS ago. If ``end_of_task`` is None or doesn't
+    know the task, the execution must have begun more than ``orphan_seconds`` ago. Raises
+    StoreError if the repositories can't be listed, and OrchestratorError if ``end_of_task`` does;
+    a problem with one repository doesn't stop the others.
     """
     problems: list[str] = []
     dead = list(leftovers(attempts))
@@ -92,7 +91,7 @@ def _is_over(
     orphan_seconds: float,
     end_of_task: EndOfTask | None,
 ) -> bool:
-    """Whether an execution that isn't on this machine can't be going on anywhere else either."""
+    """Whether an execution without a directory here can't be running elsewhere either."""
     task_id = task_id_of(branch)
     if end_of_task is not None and task_id is not None:
         with suppress(UnknownAttemptError):
@@ -122,7 +121,7 @@ def _collect(store: Store, leftover: Leftover, problems: list[str]) -> bool:
 
 def _delete(store: Store, repository: str, name: str, problems: list[str]) -> bool:
     try:
-        with suppress(BranchNotFoundError):  # gone with its directory, or by its owner just now
+        with suppress(BranchNotFoundError):  # removed with its directory, or by its owner
             store.delete_branch(repository, name)
     except StoreError as error:
         problems.append(f"{repository}/{name}: {error.message}")

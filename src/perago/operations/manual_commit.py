@@ -1,4 +1,4 @@
-"""A person's change to a branch: one commit on the head that was found, or nothing."""
+"""A user's change to a branch: one commit on top of the head that was read, or nothing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.errors import (
-    BranchBusyError,
-    BranchExistsError,
-    BranchNotFoundError,
-    PublishUnknownError,
-    RepositoryExistsError,
-    RepositoryNotFoundError,
-    StoreError,
-    StoreRefusedError,
-    WrongLandingError,
-)
+from perago.errors import PublishUnknownError, StoreError, StoreRefusedError, WrongLandingError
 from perago.flow.publish import SEARCH_LIMIT
 from perago.model.attempt import STAGING_PREFIX, new_execution_id
 from perago.model.commit import EXPECTED_HEAD_KEY
@@ -26,68 +16,15 @@ if TYPE_CHECKING:
 
     from perago.model.commit import Commit
     from perago.model.workspace import ChangeSet
-    from perago.ports.orchestrator import Runs
     from perago.ports.store import OnTransfer, Store
-
-
-# --- Where a branch stands before somebody starts writing to it ---
-
-
-def head_or_new(
-    store: Store, repository: str, branch: str, *, start_at: str | None = None
-) -> Commit:
-    """The branch's head; a missing repository is made, a missing branch begins at ``start_at``.
-
-    Without that it begins empty.
-    """
-    try:
-        return store.head(repository, branch)
-    except RepositoryNotFoundError:
-        with suppress(RepositoryExistsError):  # somebody else was quicker
-            store.create_repository(repository, default_branch=branch)
-    except BranchNotFoundError:
-        with suppress(BranchExistsError):
-            create_branch(store, repository, branch, start_at)
-    return head_or_new(store, repository, branch, start_at=start_at)
-
-
-def create_branch(store: Store, repository: str, branch: str, start_at: str | None) -> str:
-    """Make it at a ref, or empty; the commit it begins at. Raises BranchExistsError."""
-    at = store.get_commit(repository, start_at).id if start_at else _root_of(store, repository)
-    store.create_branch(repository, branch, at)
-    return at
-
-
-def _root_of(store: Store, repository: str) -> str:
-    """The repository's empty first commit: what a branch nobody has seen starts from."""
-    anywhere = next(iter(store.branches(repository)))
-    *_, root = store.history(repository, anywhere.name)
-    return root.id
-
-
-def new_branch_source(store: Store, repository: str) -> str | None:
-    """The branch that a new branch starts from; None: empty, or the repository is new."""
-    with suppress(RepositoryNotFoundError):
-        return store.new_branch_source(repository)
-    return None
-
-
-def assert_no_active_run(queue: Runs, repository: str, branch: str) -> None:
-    """Raises BranchBusyError: what else is written meanwhile would look abandoned to that run."""
-    active = queue.active_on(repository, branch)
-    if active is not None:
-        raise BranchBusyError(
-            f"run {active.id} ({active.plan.name}, {active.status}) writes {repository}/{branch}",
-            fix=f"wait for it, `perago run --resume {active.id}`, or `perago cancel {active.id}`",
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class ManualCommit:
-    """A commit to be made on ``head`` of a branch.
+    """A commit to create on ``head`` of a branch.
 
-    ``what`` names it in branch names and errors; ``key`` is the metadata that only this kind of
-    commit carries.
+    ``what`` names it in branch names and errors ("import"); ``key`` is the metadata key that only
+    this kind of commit carries.
     """
 
     store: Store
@@ -105,12 +42,12 @@ class ManualCommit:
         progress: OnTransfer | None = None,
         before_publishing: Callable[[], None] | None = None,
     ) -> Commit | None:
-        """Put ``changes`` on the branch as the head's only child; None if they change nothing.
+        """Publish ``changes`` as the only child of the head; None if they change nothing.
 
-        ``before_publishing`` may raise to stop it at the last moment. Raises HeadMovedError if the
-        branch is elsewhere, and then it is as it was; WrongLandingError if a store that can't
-        compare and swap put the commit elsewhere; PublishUnknownError if the answer was lost for
-        good.
+        ``before_publishing`` is called last and may raise to prevent the publication. Raises
+        HeadMovedError if the branch has moved (it is then unchanged), WrongLandingError if a store
+        without compare-and-swap put the commit on another head, and PublishUnknownError if the
+        store's answer was lost.
         """
         store, repository = self.store, self.repository
         with self._staging_branch() as (staging, identity):
@@ -121,7 +58,7 @@ class ManualCommit:
             metadata = {
                 self.key: identity,
                 "perago.input_ref": self.head.id,
-                EXPECTED_HEAD_KEY: self.head.id,  # a fence refuses every merge that has none
+                EXPECTED_HEAD_KEY: self.head.id,  # a fence refuses every merge without it
             }
             staged = store.commit(repository, staging, message=self.message, metadata=metadata)
             if before_publishing is not None:
@@ -130,54 +67,54 @@ class ManualCommit:
         if not landed.is_only_child_of(self.head.id) or landed.tree != staged.tree:
             raise WrongLandingError(
                 f"the {self.what} landed as {landed.id} on {', '.join(landed.parents)}, not on "
-                f"{self.head.id}: somebody else wrote to {self.branch!r} at that moment",
+                f"{self.head.id}: another process wrote to {self.branch!r} at that moment",
                 fix=f"look at `perago history {self.branch} --repository {repository}`",
             )
         return landed
 
     def _merge(self, staged: Commit, metadata: Mapping[str, str]) -> Commit:
-        swaps = self.store.atomicity(self.repository, staged.id).cas_merge
+        compares = self.store.atomicity(self.repository, staged.id).cas_merge
         try:
             return self.store.merge(
                 self.repository,
                 staged.id,
                 self.branch,
-                expected_head=self.head.id if swaps else None,
+                expected_head=self.head.id if compares else None,
                 message=self.message,
                 metadata=metadata,
             )
-        except StoreError as answer:
-            return self._read_back(metadata[self.key], answer)
+        except StoreError as error:
+            return self._read_back(metadata[self.key], error)
 
-    def _read_back(self, identity: str, answer: StoreError) -> Commit:
-        """Our commit, if it is there after all: a refusal may be that of a second copy of it."""
+    def _read_back(self, identity: str, error: StoreError) -> Commit:
+        """Our commit, if it landed in spite of ``error``, which a repeated request may get."""
         try:
             for commit in self.store.history(self.repository, self.branch, limit=SEARCH_LIMIT):
                 if commit.metadata.get(self.key) == identity:
                     return commit
                 if commit.id == self.head.id:
                     break
-        except StoreError as blind:
-            raise self._unknown(f"{answer.message}; {blind.message}") from answer
-        if isinstance(answer, StoreRefusedError):
-            raise answer
-        raise self._unknown(answer.message) from answer
+        except StoreError as unreadable:
+            raise self._unknown(f"{error.message}; {unreadable.message}") from error
+        if isinstance(error, StoreRefusedError):
+            raise error
+        raise self._unknown(error.message) from error
 
     def _unknown(self, why: str) -> PublishUnknownError:
         return PublishUnknownError(
             f"unknown whether the {self.what} was published to {self.branch!r}: {why}",
-            fix="look at `perago history`; to do it again is safe, and changes nothing if it is "
-            "there",
+            fix="run it again: it is safe, and changes nothing if it was published; "
+            "`perago history` shows the branch",
         )
 
     @contextmanager
     def _staging_branch(self) -> Iterator[tuple[str, str]]:
-        """A hidden branch and its identity, gone afterwards; `perago gc` finds one a crash left."""
+        """A hidden branch and its identity, deleted afterwards; after a crash by `perago gc`."""
         identity = new_execution_id()
         name = f"{STAGING_PREFIX}{self.what.replace(' ', '-')}-exec-{identity}"
         try:
             self.store.create_branch(self.repository, name, self.head.id, hidden=True)
             yield name, identity
         finally:
-            with suppress(StoreError):  # what was published stands, and `perago gc` finds it
+            with suppress(StoreError):  # the publication stands, and `perago gc` deletes the branch
                 self.store.delete_branch(self.repository, name)

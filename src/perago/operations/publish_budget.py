@@ -1,7 +1,7 @@
-"""A publish budget from what publications were seen to take: pure, over the events in the logs.
+"""Proposes publish budgets from the durations of earlier publications in the logs.
 
-The duration is the one of the request that moves the branch, a merge or a reset. Percentiles are
-by nearest rank, so each is a duration that was really observed.
+A duration is that of the request that moves the branch, a merge or a reset. Percentiles are by
+nearest rank, so each is an observed duration.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 ENOUGH = 100
-"""Publications from which on a 99th percentile is more than the slowest one."""
+"""Below this many publications the 99th percentile is just the slowest one."""
 FEW = 10
-"""Publications below which the slowest one says little."""
+"""Below this many publications even the slowest one says little."""
 LEAST_MARGIN_SECONDS = 5
 _MOVED_ANYWAY = frozenset({PublishUnknownError.code, WrongLandingError.code})
-"""How a publication fails whose request was, or may have been, carried out."""
+"""Errors of publications whose request was, or may have been, carried out."""
 
 
 @dataclass(slots=True)
 class Observations:
-    """What the logs say of one task's publications. ``merges`` and ``reports`` are seconds.
+    """One task's publications in the logs. ``merges`` and ``reports`` are durations in seconds.
 
-    ``unanswered`` ones were given up after the seconds that count for them: they took longer.
+    ``unanswered`` merges timed out: they count with the time-out, but took longer.
     """
 
     merges: list[float] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One task's durations, the budget proposed for it, and what is wrong with the present one."""
+    """One task's durations, a proposed budget, and warnings about the present one."""
 
     task: str
     publications: int
@@ -59,9 +59,9 @@ class Advice:
 def observe(
     events: Iterable[Mapping[str, object]], store: str = "embedded"
 ) -> dict[str, Observations]:
-    """Every task's publications to ``store``, in one pass. Other events are passed by.
+    """Every task's publications to ``store``, in one pass over the events.
 
-    A publication that doesn't say where it went was one to the embedded store.
+    An event without a store is from the embedded store.
     """
     found: dict[str, Observations] = {}
     runs_elsewhere: set[object] = set()
@@ -90,7 +90,7 @@ def observe(
 
 
 def percentile(durations: Sequence[float], percent: int) -> float:
-    """By nearest rank. Raises ValueError if there are none."""
+    """By nearest rank. Raises ValueError if there are no durations."""
     if not durations:
         raise ValueError("no durations")
     ordered = sorted(durations)
@@ -100,9 +100,9 @@ def percentile(durations: Sequence[float], percent: int) -> float:
 def propose(
     observed: Observations, in_force: PublishBudget, *, lease_seconds: int = 0
 ) -> PublishBudget:
-    """A budget that what was observed fits into; what it doesn't tell stays as it is in force.
+    """A budget that fits the observations; what they don't determine stays as ``in_force``.
 
-    The heartbeat is one of those, but no lease should have to live on fewer than three of them.
+    The heartbeat interval stays too, but is at most a third of the lease.
     """
     count, slowest = len(observed.merges), math.ceil(max(observed.merges))
     usual = max(1, math.ceil(percentile(observed.merges, 99)))
@@ -125,14 +125,14 @@ def propose(
 
 
 def widening(count: int) -> int:
-    """By how much the margin is widened because few publications were observed."""
+    """The factor for the safety margin: larger if few publications were observed."""
     if count >= ENOUGH:
         return 1
     return 2 if count >= FEW else 4
 
 
 def advise(task: str, observed: Observations | None, controls: TaskControls | None) -> Advice:
-    """``controls`` are the task's declared ones; None where only the logs are known."""
+    """Advice for one task. ``controls`` are its declared ones; None if only the logs are known."""
     observed = observed or Observations()
     known = controls or _controls_with(observed.lease_seconds)
     lease = known.timeout.response_seconds if known else None
@@ -165,8 +165,8 @@ def _about_evidence(observed: Observations) -> Iterable[str]:
         )
     if observed.unanswered:
         yield (
-            f"{observed.unanswered} of them were never answered: they took longer than what "
-            "was waited for them, which is what counts here"
+            f"{observed.unanswered} of them were never answered: they count with the time-out, "
+            "but took longer"
         )
 
 
@@ -200,7 +200,7 @@ def _controls_with(lease_seconds: int | None) -> TaskControls | None:
 
 
 def _seconds(value: object) -> float | None:
-    """A duration from a log line, which anybody may have edited; None if it can't be one."""
+    """A duration from a log line; None if the value can't be one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value >= 0 else None

@@ -1,4 +1,4 @@
-"""Having the orchestrator know tasks and workflows as the code declares them."""
+"""Registers tasks and workflows with the orchestrator as the code declares them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 _BOOKKEEPING = frozenset({"ownerApp", "createTime", "updateTime", "createdBy", "updatedBy"})
-"""The server's own notes on who registered something, and when."""
+"""Fields that the server writes: who registered something, and when."""
 _FILLED_IN: Mapping[str, Mapping[str, Any]] = {
-    # what the server takes for a field of which a definition says nothing, if not nothing
+    # the values the server fills in for missing fields
     "task": {"rateLimitFrequencyInSeconds": 1, "taskStatusListenerEnabled": True},
     "workflow": {"enforceSchema": True, "restartable": True},
 }
 
 
 class DefinitionState(StrEnum):
-    """How a definition of ours stands with the server."""
+    """How the registered definition compares with the declared one."""
 
     MISSING = "missing"
     SAME = "same"
@@ -34,7 +34,7 @@ class DefinitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field, with what the code declares and what is registered; None for not at all."""
+    """One field: what the code declares (``ours``) and what is registered; None if missing."""
 
     field: str
     ours: Any
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A definition of ours beside the server's, and whether ours has taken its place."""
+    """A declared definition compared with the registered one. ``pushed``: it was registered now."""
 
     kind: Literal["task", "workflow"]
     name: str
@@ -55,17 +55,18 @@ class Registration:
     pushed: bool = False
 
     def problem(self) -> DefinitionDiffersError | None:
-        """What is wrong as long as it isn't pushed; None if nothing is."""
+        """The error, unless it is the same or was pushed."""
         if self.state is DefinitionState.SAME or self.pushed:
             return None
         if self.state is DefinitionState.MISSING:
             what = "isn't registered"
         else:
-            what = "is registered otherwise than the code declares it: " + "; ".join(
+            what = "is registered differently from the code: " + "; ".join(
                 map(str, self.differences)
             )
         return DefinitionDiffersError(
-            f"{self.kind} {self.name!r} {what}", fix="`perago register` pushes it as it is declared"
+            f"{self.kind} {self.name!r} {what}",
+            fix="register it as it is declared: `perago register`",
         )
 
 
@@ -74,7 +75,7 @@ def compare(
     tasks: Sequence[Mapping[str, Any]],
     workflows: Sequence[Mapping[str, Any]] = (),
 ) -> list[Registration]:
-    """Each of our definitions beside what is registered, in the given order."""
+    """Compare each declared definition with the registered one, in the given order."""
     return [
         *(_beside("task", ours, definitions.task(ours["name"])) for ours in tasks),
         *(
@@ -89,9 +90,9 @@ def register(
     tasks: Sequence[Mapping[str, Any]],
     workflows: Sequence[Mapping[str, Any]] = (),
 ) -> list[Registration]:
-    """Push what is missing or differs, tasks before the workflows that need them; what was done.
+    """Register what is missing or differs, tasks before workflows, and return what was done.
 
-    Raises OrchestratorRefusedError with the server's words; what came before is pushed by then.
+    Raises OrchestratorRefusedError with the server's message; what comes before it is registered.
     """
     done = []
     for found, ours in zip(
@@ -111,7 +112,7 @@ def differences(
     tasks: Sequence[Mapping[str, Any]],
     workflows: Sequence[Mapping[str, Any]] = (),
 ) -> list[DefinitionDiffersError]:
-    """What isn't registered as the code declares it, each as an error that names its fix."""
+    """An error for each definition that is missing or differs."""
     found = compare(definitions, tasks, workflows)
     return [problem for one in found if (problem := one.problem()) is not None]
 
@@ -133,10 +134,10 @@ def fields_that_differ(
     filled_in: Mapping[str, Any],
     within: str = "",
 ) -> Iterator[Difference]:
-    """Where two definitions mean different things.
+    """The fields in which two definitions differ in meaning.
 
-    What the server notes for itself, leaves empty or has ``filled_in`` is no difference. A field
-    that only it has, with something else in it, is one: somebody set it there.
+    Fields that the server writes, leaves empty or has ``filled_in`` don't count. Another field that
+    only the server has does: a user has set it there.
     """
     for name in dict.fromkeys((*ours, *theirs)):
         mine, other = ours.get(name), theirs.get(name)
@@ -154,12 +155,12 @@ def fields_that_differ(
 
 
 def _tasks_that_differ(ours: Any, theirs: Any) -> Iterator[Difference]:
-    """A workflow's tasks one by one, if they are the same ones in the same order."""
+    """A workflow's tasks one by one, if both have the same tasks in the same order."""
     names = [[task.get("taskReferenceName") for task in tasks or ()] for tasks in (ours, theirs)]
     if names[0] != names[1]:
         yield Difference("tasks", *names)
         return
     for mine, other in zip(ours, theirs, strict=True):
-        # What the server knows of the task itself is compared with the task's own definition.
+        # A task's own definition is compared by itself.
         known = {name: value for name, value in other.items() if name != "taskDefinition"}
         yield from fields_that_differ(mine, known, {}, f"tasks.{mine['taskReferenceName']}.")

@@ -1,4 +1,4 @@
-"""From a pipeline and a place in the store to a scheduled run."""
+"""Starts a run: a plan, on a branch's head."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING
 from perago.errors import PublishFenceError
 from perago.model.run import RunStatus
 from perago.model.workspace import WorkspaceRef
+from perago.operations.branches import assert_no_active_run, head_or_new
 from perago.operations.import_export import import_directory
-from perago.operations.manual_commit import assert_no_active_run, head_or_new
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.model.commit import Commit
     from perago.model.run import RunPlan, RunRecord
-    from perago.operations.branch_ownership import OwnBranches
+    from perago.operations.branches import OwnBranches
     from perago.ports.orchestrator import Runs
     from perago.ports.store import OnTransfer, Store
 
 
 @dataclass(frozen=True, slots=True)
 class StartingPoint:
-    """Where a run begins: a branch, and what to do about its present state.
+    """The branch that a run starts on.
 
-    ``start_at`` is the ref that the branch begins at if it has to be made; empty without.
+    ``directory`` is imported first. ``from_head`` accepts the branch's present head, whatever was
+    published there since the last run. ``start_at`` is the ref that a new branch starts at; None
+    starts it empty.
     """
 
     repository: str
@@ -44,21 +46,21 @@ def start_run(
     *,
     own: OwnBranches | None = None,
 ) -> str:
-    """Schedule a run from the branch's head, after importing ``directory`` if one is given.
+    """Schedule a run from the branch's head, and return its id.
 
-    A missing repository or branch is made; with ``own``, only a branch of ours is run on, or
-    RuntimeConfigError raised. Raises PublishFenceError if the last run here ended
-    without completing and something it doesn't account for is on the branch: going on from there
-    takes a person's word, ``from_head``. Raises BranchBusyError if a run is active here.
+    A missing repository or branch is created. Raises BranchBusyError if a run is active on the
+    branch, RuntimeConfigError if ``own`` is given and the branch isn't this home's, and
+    PublishFenceError if the last run didn't complete and the branch has commits that aren't that
+    run's: only ``from_head`` accepts those.
     """
     if not any(step.uses_workspace for step in plan.steps):
         return queue.start(plan, None)
     last = None if point.from_head else queue.last_on(point.repository, point.branch)
     head = _head(store, point, own, last)
-    # Before anything is imported; that nobody starts meanwhile, the queue itself sees to.
+    # Before anything is imported. A run that starts meanwhile is refused by the queue itself.
     assert_no_active_run(queue, point.repository, point.branch)
     if last is not None:
-        _assert_accounted_for(last, point, head)
+        _assert_no_unknown_commits(last, point, head)
     if point.directory is not None:
         imported = import_directory(
             store,
@@ -88,12 +90,12 @@ def _head(
     )
 
 
-def _assert_accounted_for(last: RunRecord, point: StartingPoint, head: Commit) -> None:
+def _assert_no_unknown_commits(last: RunRecord, point: StartingPoint, head: Commit) -> None:
     if last.status is RunStatus.COMPLETED or last.output_ref == head.id:
         return
     raise PublishFenceError(
         f"run {last.id} ended {last.status} at {last.output_ref}, and {point.branch!r} is at "
-        f"{head.id}: something it doesn't account for was published there",
-        fix="look at `perago history`, then go on from there: start with --from-head, or as that "
-        f"run was started with `perago recover {last.id}`",
+        f"{head.id}: something that isn't that run's was published there",
+        fix="look at `perago history`. To accept the branch as it is, start with --from-head, or "
+        f"start that run again with `perago recover {last.id}`",
     )

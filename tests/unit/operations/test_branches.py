@@ -4,7 +4,7 @@ import pytest
 from support import one_attempt
 
 from perago.errors import AnswerLostError, CommitNotFoundError, RuntimeConfigError
-from perago.operations.branch_ownership import OwnBranches
+from perago.operations.branches import OwnBranches
 from perago.operations.import_export import import_directory
 from perago.operations.run_start import StartingPoint, start_run
 from perago.testing import Bench, ManualClock
@@ -49,25 +49,25 @@ def test_a_missing_repository_is_made_and_its_branch_is_ours(bench, own):
 def test_another_home_doesnt_share_the_branch(bench, own, tmp_path):
     own.head_or_new(bench.store, bench.repository, "mine", start_at=bench.branch)
     other = OwnBranches(tmp_path / "other", "http://lakefs.example")
-    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+    with pytest.raises(RuntimeConfigError, match="didn't create it"):
         other.head_or_new(bench.store, bench.repository, "mine")
 
 
 def test_the_same_branch_of_another_server_isnt_ours(bench, own, tmp_path):
     own.head_or_new(bench.store, bench.repository, "mine", start_at=bench.branch)
     elsewhere = OwnBranches(tmp_path / "claims", "http://other.example")
-    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+    with pytest.raises(RuntimeConfigError, match="didn't create it"):
         elsewhere.head_or_new(bench.store, bench.repository, "mine")
 
 
 def test_whoever_is_quicker_keeps_the_branch(bench, own):
-    def somebody_else():
+    def another_process():
         bench.store.create_branch(bench.repository, "mine", bench.head)
 
-    store = FaultyStore(bench.store, {"create_branch": [after(somebody_else)]})
-    with pytest.raises(RuntimeConfigError, match="somebody else made it"):
+    store = FaultyStore(bench.store, {"create_branch": [after(another_process)]})
+    with pytest.raises(RuntimeConfigError, match="another process created it at the same moment"):
         own.head_or_new(store, bench.repository, "mine", start_at=bench.branch)
-    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+    with pytest.raises(RuntimeConfigError, match="didn't create it"):
         own.head_or_new(bench.store, bench.repository, "mine")
 
 
@@ -94,7 +94,7 @@ def test_a_repository_made_anew_under_the_same_name_isnt_the_one_we_made(bench, 
     wiped = Bench(
         tmp_path / "wiped", repository="new-one", clock=ManualClock(bench.clock.now() + 1)
     )
-    with pytest.raises(RuntimeConfigError, match="made it anew"):
+    with pytest.raises(RuntimeConfigError, match="created again"):
         own.head_or_new(wiped.store, "new-one", "main")
     wiped.close()
 
@@ -104,7 +104,7 @@ def test_a_branch_made_anew_from_before_ours_began_isnt_ours(bench, own):
     bench.write({"a.txt": "more"})
     own.head_or_new(bench.store, bench.repository, "mine", start_at=bench.branch)
     _make_anew(bench, "mine", before)
-    with pytest.raises(RuntimeConfigError, match="made it anew") as refused:
+    with pytest.raises(RuntimeConfigError, match="created again") as refused:
         own.head_or_new(bench.store, bench.repository, "mine")
     assert "--from-head" not in refused.value.fix
 
@@ -181,7 +181,7 @@ def test_what_an_import_makes_is_ours(bench, own, songs):
 def test_a_branch_of_somebody_elses_can_be_imported_to_and_stays_theirs(bench, own, songs):
     _import(bench, own, songs, bench.branch)
     assert bench.read() == {"one.txt": b"one"}
-    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+    with pytest.raises(RuntimeConfigError, match="didn't create it"):
         own.head_or_new(bench.store, bench.repository, bench.branch)
 
 
@@ -189,7 +189,7 @@ def test_a_claim_cut_short_is_a_no(bench, own, tmp_path):
     own.head_or_new(bench.store, bench.repository, "mine", start_at=bench.branch)
     (claim,) = (tmp_path / "claims").iterdir()
     claim.write_text(claim.read_text()[:20])
-    with pytest.raises(RuntimeConfigError, match="didn't make it"):
+    with pytest.raises(RuntimeConfigError, match="didn't create it"):
         own.head_or_new(bench.store, bench.repository, "mine")
 
 
