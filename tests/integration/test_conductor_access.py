@@ -18,7 +18,8 @@ from support.wire import (
 )
 
 from perago.adapters.conductor import orchestrator as adapter
-from perago.adapters.conductor.client import ConductorConfig, Timeouts
+from perago.adapters.conductor.client import ConductorConfig
+from perago.adapters.conductor.http import Timeouts
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
 from perago.errors import (
     OrchestratorAccessError,

@@ -11,8 +11,8 @@ import pytest
 from support.wire import FaultyWire
 
 from perago.adapters.conductor.client import ConductorConfig
+from perago.adapters.conductor.http import api_path
 from perago.adapters.conductor.orchestrator import ConductorOrchestrator
-from perago.adapters.conductor.responses import api_path
 from perago.errors import OrchestratorError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import TaskReport

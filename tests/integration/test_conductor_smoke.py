@@ -12,7 +12,7 @@ import pytest
 from support.lakefs import store_on
 
 from perago.adapters.conductor.client import ConductorClient, ConductorConfig
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -9,7 +9,7 @@ from support.processes import until
 from support.tasks import worker_tasks
 from support.worker import attempts_of, reached
 
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 
 
 def test_a_body_that_is_busy_for_longer_than_its_lease_keeps_it(place):

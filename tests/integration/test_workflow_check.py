@@ -5,7 +5,7 @@ import uuid
 import pytest
 from support.processes import until
 
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a0"}
 FIRST = "${workflow.input.workspace}"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from perago.adapters.conductor.client import ConductorClient, ConductorConfig
 from perago.adapters.conductor.definitions import ConductorDefinitions
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.tasks import update_of
 from perago.file_lock import locked

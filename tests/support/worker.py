@@ -12,7 +12,7 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 from perago.adapters.lakefs.fence import FENCE_ACTION, FENCE_KEY
 from perago.declare.task import Task
 from perago.errors import OrchestratorError

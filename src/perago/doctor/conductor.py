@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.conductor.active_workflows import ACTIVE, innermost, search
 from perago.adapters.conductor.client import ConductorClient
-from perago.adapters.conductor.responses import api_path
+from perago.adapters.conductor.http import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.workflows import branch_of
 from perago.doctor.finding import Finding, clock_difference

@@ -48,7 +48,7 @@ DEFINITION = workflow_definition(songs)
 
 
 def started(params=None, workspace=PLACE):
-    return workflow_input(songs.plan(params), workspace, DEFINITION, mark="m-1")
+    return workflow_input(songs.plan(params), workspace, DEFINITION, key="m-1")
 
 
 def workflow(**changed):
@@ -107,7 +107,7 @@ def test_a_result_field_that_is_given_a_value_is_refused_for_nobody_would_hear_o
 )
 def test_a_plan_is_not_started_as_something_else(tasks):
     with pytest.raises(DefinitionDiffersError, match="registered with other") as differs:
-        workflow_input(songs.plan(), PLACE, {**DEFINITION, "tasks": tasks}, mark="m")
+        workflow_input(songs.plan(), PLACE, {**DEFINITION, "tasks": tasks}, key="m")
     assert "perago register" in differs.value.fix
 
 
@@ -125,14 +125,14 @@ def test_a_run_tells_its_plan_as_far_as_conductor_knows_it():
 
 
 def test_a_run_that_was_read_can_be_started_again_as_it_was():
-    again = workflow_input(run_of(workflow()).plan, PLACE, DEFINITION, mark="m-1")
+    again = workflow_input(run_of(workflow()).plan, PLACE, DEFINITION, key="m-1")
     assert again == started()
 
 
 def test_another_run_like_one_has_its_whole_input_but_where_it_starts():
     old = workflow(input={**started(), "note": "of somebody else's"})
     elsewhere = PLACE.model_copy(update={"ref": "b" * 64})
-    again = restart_input(old, elsewhere, mark="m-2")
+    again = restart_input(old, elsewhere, key="m-2")
     assert again["workspace"]["ref"] == "b" * 64
     assert idempotency_key_of({"input": again}) == "m-2"
     kept = {name: again[name] for name in ("params", "note")}

@@ -1,4 +1,7 @@
-"""Which active workflows are on a branch, whoever started them."""
+"""Search in Conductor's workflow index, and which active workflows are on a branch.
+
+The index lists all workflows, also those that other programs started.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perago.adapters.conductor.responses import api_path, document, documents, optional, required
+from perago.adapters.conductor.http import api_path
+from perago.adapters.conductor.responses import document, documents, optional, required
 from perago.adapters.conductor.workflows import branch_of, is_active
 from perago.errors import OrchestratorError
 from perago.model.run import RunStatus
@@ -20,11 +24,16 @@ if TYPE_CHECKING:
 
     from perago.adapters.conductor.client import ConductorClient
 
-
-# --- Conductor's index of workflows: what is asked of it, and what it lists ---
 PAGE = 1000
-"""What is looked at, at most; Conductor lists 5,000 at a time."""
-_HIT = "a found workflow"
+"""The most workflows that one search returns; Conductor allows 5,000."""
+RELIST_SECONDS = 10.0
+"""The list of active workflows is read anew after this time; until then, new ones are added."""
+_OVERLAP_SECONDS = 1.0  # the index may learn of a workflow a little after a newer one
+_SUMMARY = "a workflow summary"
+_PLAIN = re.compile(r"[\w.-]+", re.ASCII)
+
+
+# --- searching ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +63,12 @@ class WorkflowSummary:
 
     @property
     def age_order(self) -> tuple[str, str]:
-        """Older ones first, the same for everybody who compares."""
+        """Sorts older workflows first, in the same order for every client."""
         return self.started, self.id
 
 
-def correlation_of(repository: str, branch: str) -> str:
-    """What marks the workflows that we start on a branch."""
-    # Queries have no way to say a quote or a comma.
-    return f"perago:{quote(repository, safe='')}/{quote(branch, safe='')}"
-
-
 def status_in(*statuses: RunStatus) -> str:
+    """A search condition."""
     return f"status IN ({','.join(statuses)})"
 
 
@@ -72,9 +76,9 @@ ACTIVE = status_in(*(status for status in RunStatus if status.is_active))
 
 
 def search(
-    api: ConductorClient, *conditions: str, size: int = PAGE, doing: str
+    client: ConductorClient, *conditions: str, size: int = PAGE, doing: str
 ) -> tuple[list[WorkflowSummary], int]:
-    """The newest workflows that meet all conditions, newest first, and how many there are."""
+    """The newest ``size`` workflows that meet all conditions, newest first; how many there are."""
     path = api_path(
         "workflow",
         "search",
@@ -83,33 +87,53 @@ def search(
         sort="startTime:DESC",
         query=" AND ".join(conditions),
     )
-    page = document(api.read(path, doing=doing), "search results")
-    hits = [_hit_of(raw) for raw in documents(page.get("results"), "found workflows")]
-    return sorted(hits, key=lambda hit: hit.age_order, reverse=True), required(
-        page, "totalHits", int, "search results"
+    page = document(client.read(path, doing=doing), "search results")
+    found = [_summary_of(raw) for raw in documents(page.get("results"), "workflow summaries")]
+    total = required(page, "totalHits", int, "search results")
+    return sorted(found, key=lambda summary: summary.age_order, reverse=True), total
+
+
+def search_correlated(
+    client: ConductorClient, correlation: str, size: int
+) -> list[WorkflowSummary]:
+    """The newest ``size`` workflows with this correlation id, newest first."""
+    found, _ = search(
+        client,
+        f"correlationId='{correlation}'",
+        size=size,
+        doing=f"looking for workflows of {correlation}",
     )
+    return [summary for summary in found if summary.correlation_id == correlation]
 
 
-def started_after(seconds: float) -> str:
-    return f"startTime>{int(seconds * 1000)}"
+def correlation_of(repository: str, branch: str) -> str:
+    """The correlation id of the workflows that we start on a branch."""
+    # Quoted: a search condition can't contain a quote or a comma.
+    return f"perago:{quote(repository, safe='')}/{quote(branch, safe='')}"
 
 
-def _hit_of(raw: Mapping[str, Any]) -> WorkflowSummary:
-    started = optional(raw, "startTime", str, _HIT) or ""
-    said = required(raw, "status", str, _HIT)
+def find_workflow(client: ConductorClient, workflow_id: str, *, with_tasks: bool = False) -> Any:
+    """A workflow's JSON; None if there is no such workflow."""
+    path = api_path("workflow", workflow_id, includeTasks=str(with_tasks).lower())
+    return client.find(path, doing=f"reading workflow {workflow_id}")
+
+
+def _summary_of(raw: Mapping[str, Any]) -> WorkflowSummary:
+    started = optional(raw, "startTime", str, _SUMMARY) or ""
+    status = required(raw, "status", str, _SUMMARY)
     try:
-        status = RunStatus(said)
+        known = RunStatus(status)
     except ValueError:
-        raise OrchestratorError(f"Conductor sent {_HIT} whose status is {said!r}") from None
+        raise OrchestratorError(f"Conductor sent {_SUMMARY} whose status is {status!r}") from None
     return WorkflowSummary(
-        id=required(raw, "workflowId", str, _HIT),
-        name=required(raw, "workflowType", str, _HIT),
-        status=status,
+        id=required(raw, "workflowId", str, _SUMMARY),
+        name=required(raw, "workflowType", str, _SUMMARY),
+        status=known,
         started=started,
-        updated=optional(raw, "updateTime", str, _HIT) or started,
-        correlation_id=optional(raw, "correlationId", str, _HIT),
-        parent_id=optional(raw, "parentWorkflowId", str, _HIT) or None,
-        input=optional(raw, "input", str, _HIT) or "",
+        updated=optional(raw, "updateTime", str, _SUMMARY) or started,
+        correlation_id=optional(raw, "correlationId", str, _SUMMARY),
+        parent_id=optional(raw, "parentWorkflowId", str, _SUMMARY) or None,
+        input=optional(raw, "input", str, _SUMMARY) or "",
     )
 
 
@@ -117,112 +141,115 @@ def _seconds(moment: str) -> float:
     try:
         return datetime.fromisoformat(moment).timestamp()
     except ValueError:
-        raise OrchestratorError(f"Conductor sent {_HIT} with the time {moment!r}") from None
+        raise OrchestratorError(f"Conductor sent {_SUMMARY} with the time {moment!r}") from None
 
 
-LOOK_ANEW_SECONDS = 10.0
-"""How long a list of the active workflows is good for, with the newer ones added to it."""
-_OVERLAP_SECONDS = 1.0  # what the index got to know a little later than its neighbours
-_PLAIN = re.compile(r"[\w.-]+", re.ASCII)
+# --- on a branch ----------------------------------------------------------------------------------
 
 
 class ActiveWorkflows:
-    """The index lists the active workflows and shows their input as text.
+    """The active workflows by branch, cached for a few seconds; for any number of threads.
 
-    What the text leaves open is read from the workflow itself, once: an input never changes.
+    The index shows a workflow's input as text. If the text leaves its branch open, the workflow
+    itself is read, once: an input never changes.
     """
 
-    def __init__(self, api: ConductorClient) -> None:
-        self._api = api
-        self._guard = threading.Lock()
+    def __init__(self, client: ConductorClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
         self._known: dict[str, WorkflowSummary] = {}
-        self._places: dict[str, tuple[str, str] | None] = {}
-        self._looked_at = self._asked_at = -LOOK_ANEW_SECONDS
+        self._branches: dict[str, tuple[str, str] | None] = {}
+        self._listed_at = self._updated_at = -RELIST_SECONDS
 
-    def active_on(self, repository: str, branch: str) -> list[WorkflowSummary]:
+    def on_branch(self, repository: str, branch: str) -> list[WorkflowSummary]:
         """The RUNNING and PAUSED workflows whose input names this branch, oldest first.
 
-        Of more than a thousand active ones, the oldest may be missed if somebody else started them.
+        If more than a thousand are active, the oldest of other programs may be missing.
         """
-        with self._guard:
-            self._look_anew(repository, branch)
+        with self._lock:
+            self._list(repository, branch)
             return self._on(repository, branch)
 
     def writers(
         self, repository: str, branch: str, *, asking: str | None, seconds_old: float
     ) -> list[WorkflowSummary]:
-        """As :meth:`active_on`, for one who asks often: most often by one small request, or none.
+        """As :meth:`on_branch`, but usually with one small request, or none.
 
-        Asked so, a workflow that is retried after it had ended is noticed a few seconds later.
+        A workflow that is retried after its end appears a few seconds later. The workflow
+        ``asking`` is known to be active and on this branch.
         """
-        with self._guard:
+        with self._lock:
             now = time.monotonic()
-            if now - self._looked_at >= LOOK_ANEW_SECONDS or not self._known:
-                self._look_anew(repository, branch)
+            if now - self._listed_at >= RELIST_SECONDS or not self._known:
+                self._list(repository, branch)
                 return self._on(repository, branch)
             fresh = {asking} if asking in self._known else set()
-            if not fresh or now - self._asked_at >= seconds_old:
-                fresh |= self._look_for_newer(repository, branch)
-            if asking in self._known:  # it asks for the branch that it was given to work on
-                self._places.setdefault(asking, (repository, branch))
+            if not fresh or now - self._updated_at >= seconds_old:
+                fresh |= self._add_newer(repository, branch)
+            if asking in self._known:
+                self._branches.setdefault(asking, (repository, branch))
             found = self._on(repository, branch)
-            return [hit for hit in found if hit.id in fresh or self._goes_on(hit)]
+            return [one for one in found if one.id in fresh or self._is_still_active(one)]
 
-    def _look_anew(self, repository: str, branch: str) -> None:
+    def _list(self, repository: str, branch: str) -> None:
         doing = f"looking for workflows on {repository}/{branch}"
         began = time.monotonic()
-        active, total = search(self._api, ACTIVE, doing=doing)
+        active, total = search(self._client, ACTIVE, doing=doing)
         if total > PAGE:
             ours = f"correlationId='{correlation_of(repository, branch)}'"
-            active += search(self._api, ours, ACTIVE, doing=doing)[0]
-        self._known = {hit.id: hit for hit in active if hit.status.is_active}
-        self._places = {id_: where for id_, where in self._places.items() if id_ in self._known}
-        self._looked_at = self._asked_at = began
+            active += search(self._client, ours, ACTIVE, doing=doing)[0]
+        self._known = {one.id: one for one in active if one.status.is_active}
+        self._branches = {
+            workflow_id: where
+            for workflow_id, where in self._branches.items()
+            if workflow_id in self._known
+        }
+        self._listed_at = self._updated_at = began
 
-    def _look_for_newer(self, repository: str, branch: str) -> set[str]:
+    def _add_newer(self, repository: str, branch: str) -> set[str]:
         began = time.monotonic()
-        newest = max(self._known.values(), key=lambda hit: hit.started).started_at
+        newest = max(self._known.values(), key=lambda one: one.started).started_at
+        started_after = f"startTime>{int((newest - _OVERLAP_SECONDS) * 1000)}"
         doing = f"looking for new workflows on {repository}/{branch}"
-        found, _ = search(self._api, ACTIVE, started_after(newest - _OVERLAP_SECONDS), doing=doing)
-        newer = {hit.id: hit for hit in found if hit.status.is_active}
+        found, _ = search(self._client, ACTIVE, started_after, doing=doing)
+        newer = {one.id: one for one in found if one.status.is_active}
         self._known |= newer
-        self._asked_at = began
+        self._updated_at = began
         return set(newer)
 
-    def _goes_on(self, hit: WorkflowSummary) -> bool:
-        path = api_path("workflow", hit.id, "status")
-        if is_active(self._api.find(path, doing=f"reading the status of workflow {hit.id}")):
+    def _is_still_active(self, summary: WorkflowSummary) -> bool:
+        path = api_path("workflow", summary.id, "status")
+        doing = f"reading the status of workflow {summary.id}"
+        if is_active(self._client.find(path, doing=doing)):
             return True
-        del self._known[hit.id]
+        del self._known[summary.id]
         return False
 
     def _on(self, repository: str, branch: str) -> list[WorkflowSummary]:
-        ours, mention = correlation_of(repository, branch), InputPattern(repository, branch)
+        ours, pattern = correlation_of(repository, branch), InputPattern(repository, branch)
         found = [
-            hit
-            for hit in self._known.values()
-            # A sub-workflow inherits the mark of the one above it, and may work elsewhere.
-            if (hit.correlation_id == ours and hit.parent_id is None)
-            or (mention.is_possible(hit) and self._branch_of(hit) == (repository, branch))
+            one
+            for one in self._known.values()
+            # A sub-workflow inherits its parent's correlation id, and may use another branch.
+            if (one.correlation_id == ours and one.parent_id is None)
+            or (pattern.may_match(one) and self._branch_of(one) == (repository, branch))
         ]
-        return sorted(found, key=lambda hit: hit.age_order)
+        return sorted(found, key=lambda one: one.age_order)
 
-    def _branch_of(self, hit: WorkflowSummary) -> tuple[str, str] | None:
-        if hit.id not in self._places:
-            path = api_path("workflow", hit.id, includeTasks="false")
-            workflow = self._api.find(path, doing=f"reading workflow {hit.id}")
-            self._places[hit.id] = branch_of(workflow)
-        return self._places[hit.id]
+    def _branch_of(self, summary: WorkflowSummary) -> tuple[str, str] | None:
+        if summary.id not in self._branches:
+            self._branches[summary.id] = branch_of(find_workflow(self._client, summary.id))
+        return self._branches[summary.id]
 
 
 class InputPattern:
-    """Whether an input, as far as it is shown, leaves it possible that it names a branch.
+    """Whether an input, as far as the index shows it, may name a branch.
 
-    Servers show an input as Java does, ``{branch=main, …}``, or as JSON.
+    Servers show an input in Java's form, ``{branch=main, …}``, or as JSON.
     """
 
     def __init__(self, repository: str, branch: str) -> None:
-        # The branch first: it tells more of them apart.
+        # The branch first: it rules out more workflows.
         named = {"branch": branch, "repository": repository}
         self._patterns = [
             re.compile(rf'{field}(?:=|":"){re.escape(value)}[",}}]')
@@ -230,14 +257,14 @@ class InputPattern:
             if _PLAIN.fullmatch(value)
         ]
 
-    def is_possible(self, hit: WorkflowSummary) -> bool:
-        if not hit.has_whole_input:
+    def may_match(self, summary: WorkflowSummary) -> bool:
+        if not summary.has_whole_input:
             return True
-        return all(pattern.search(hit.input) for pattern in self._patterns)
+        return all(pattern.search(summary.input) for pattern in self._patterns)
 
 
-def innermost(hits: Iterable[WorkflowSummary]) -> list[WorkflowSummary]:
-    """Without those that wait for a sub-workflow of theirs on the same branch: that one writes."""
-    found = list(hits)
-    above = {hit.parent_id for hit in found}
-    return [hit for hit in found if hit.id not in above]
+def innermost(summaries: Iterable[WorkflowSummary]) -> list[WorkflowSummary]:
+    """Without the parents of others among them: only the sub-workflow writes the branch."""
+    found = list(summaries)
+    parents = {summary.parent_id for summary in found}
+    return [summary for summary in found if summary.id not in parents]

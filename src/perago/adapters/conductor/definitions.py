@@ -1,4 +1,4 @@
-"""Tasks and pipelines as Conductor's TaskDef and WorkflowDef JSON."""
+"""Conductor's TaskDef and WorkflowDef JSON: of our tasks and pipelines, and as registered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from perago.adapters.conductor.client import ConductorClient
-from perago.adapters.conductor.responses import api_path, document
+from perago.adapters.conductor.http import api_path
+from perago.adapters.conductor.responses import document
 from perago.declare.wire_json import wire_fields
 from perago.errors import OrchestratorRefusedError, TaskDefinitionError
 from perago.model.run import ResultField
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _NO_LEASE_SECONDS = 365 * 24 * 3600
-"""Conductor refuses a response time-out of 0, and takes an hour where there is none."""
+"""The response time-out of a task without one: Conductor refuses 0, and its default is an hour."""
 _WORKFLOW_WORKSPACE = "${workflow.input.workspace}"
 
 
@@ -64,7 +65,7 @@ def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
     """Conductor's WorkflowDef of a pipeline: its steps one after the other, nothing in parallel.
 
     The workflow's input is ``{workspace, params: {reference: {field: value}}}``. Conductor fills in
-    ``params`` from the template only as a whole, so whoever starts it sends all of it or none.
+    ``params`` from the template only as a whole, so a start sends all of it or none.
     """
     workspace = _WORKFLOW_WORKSPACE
     tasks = []
@@ -101,6 +102,59 @@ def workflow_definition(pipeline: Pipeline) -> dict[str, object]:
     }
 
 
+class ConductorDefinitions:
+    """The registered definitions: a :class:`~perago.ports.orchestrator.Definitions`."""
+
+    def __init__(self, config: ConductorConfig) -> None:
+        self._client = ConductorClient(config)
+
+    def close(self) -> None:
+        """Close the connections; using this again connects again."""
+        self._client.close()
+
+    def task(self, name: str) -> Mapping[str, Any] | None:
+        """The task's definition; None if there is none."""
+        found = self._client.find(
+            api_path("metadata", "taskdefs", name), doing=f"reading the definition of task {name!r}"
+        )
+        return None if found is None else document(found, "a task definition")
+
+    def workflow(self, name: str, version: int | None = None) -> Mapping[str, Any] | None:
+        """The workflow's definition of that version, or its latest; None if there is none."""
+        return fetch_workflow_definition(self._client, name, version)
+
+    def push_task(self, definition: Mapping[str, Any]) -> None:
+        """Register a task definition; it replaces the one of the same name."""
+        self._client.send(
+            "POST",
+            api_path("metadata", "taskdefs"),
+            [dict(definition)],
+            doing=f"registering task {definition['name']!r}",
+        )
+
+    def push_workflow(self, definition: Mapping[str, Any]) -> None:
+        """Register a workflow definition; it replaces the one of the same name and version."""
+        doing = f"registering workflow {definition['name']!r}"
+        text = self._client.send(
+            "PUT", api_path("metadata", "workflow"), [dict(definition)], doing=doing
+        )
+        refused = _refusals_in(text)
+        if refused:
+            raise OrchestratorRefusedError(f"{doing}: Conductor refused: {'; '.join(refused)}")
+
+
+def fetch_workflow_definition(
+    client: ConductorClient, name: str, version: int | None
+) -> Mapping[str, Any] | None:
+    """A workflow definition, of that version or the latest; None if there is none."""
+    chosen = {} if version is None else {"version": version}
+    found = client.find(
+        api_path("metadata", "workflow", name, **chosen),
+        doing=f"reading the definition of workflow {name!r}",
+    )
+    return None if found is None else document(found, "a workflow definition")
+
+
 def _schema(
     task: Task[..., Any, Any], side: str, key: str, model: type[BaseModel]
 ) -> dict[str, object]:
@@ -116,7 +170,7 @@ def _schema(
         raise TaskDefinitionError(
             f"{task.location}: task {task.name!r}: {model.__name__} has no JSON schema: "
             f"{error.message}",
-            fix=f"use types in {model.__name__} that JSON can carry",
+            fix=f"use only types in {model.__name__} that have a JSON schema",
         ) from None
     if side == "input" and task.strict_params:
         definitions = {"$defs": {k: _closed(v) for k, v in definitions["$defs"].items()}}
@@ -135,13 +189,13 @@ def _schema(
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a model without the fields it doesn't name."""
+    """The schema of a model, closed to fields that it doesn't name."""
     return schema | {"additionalProperties": False} if "properties" in schema else schema
 
 
 def _params_expression(step: PipelineStep) -> object:
-    # As one object where possible: a field the workflow's input leaves out then stays absent and
-    # gets the model's default, where an expression of its own would turn it into null.
+    # One object where possible: a field that the workflow's input leaves out then stays absent and
+    # gets the model's default. An expression for the field alone would turn it into null.
     own = f"workflow.input.params.{step.reference}"
     if not _result_fields(step):
         return f"${{{own}}}"
@@ -167,7 +221,7 @@ def _params_template(step: PipelineStep) -> dict[str, object]:
 
 
 def _filled_fields(step: PipelineStep) -> list[str]:
-    """All but those whose default is made afresh for every task: no expression stands for it."""
+    """All fields but those with a default factory that aren't given: no expression can call it."""
     return [
         name
         for name, field in wire_fields(step.task.params_model).items()
@@ -183,67 +237,11 @@ def _result_expression(field: ResultField) -> str:
     return f"${{{'.'.join((field.reference, 'output', 'result', *field.path))}}}"
 
 
-# --- The definitions that Conductor has registered ---
-
-
-class ConductorDefinitions:
-    """Implements :class:`~perago.ports.orchestrator.Definitions`."""
-
-    def __init__(self, config: ConductorConfig) -> None:
-        self._api = ConductorClient(config)
-
-    def close(self) -> None:
-        """Let go of the server; using this again connects again."""
-        self._api.close()
-
-    def task(self, name: str) -> Mapping[str, Any] | None:
-        """The task's definition; None if there is none."""
-        found = self._api.find(
-            api_path("metadata", "taskdefs", name), doing=f"reading the definition of task {name!r}"
-        )
-        return None if found is None else document(found, "a task definition")
-
-    def workflow(self, name: str, version: int | None = None) -> Mapping[str, Any] | None:
-        """The workflow's definition of that version, or its latest; None if there is none."""
-        return fetch_workflow_definition(self._api, name, version)
-
-    def push_task(self, definition: Mapping[str, Any]) -> None:
-        """Register it, in place of the one of that name."""
-        self._api.send(
-            "POST",
-            api_path("metadata", "taskdefs"),
-            [dict(definition)],
-            doing=f"registering task {definition['name']!r}",
-        )
-
-    def push_workflow(self, definition: Mapping[str, Any]) -> None:
-        """Register it, in place of the one of that name and version."""
-        doing = f"registering workflow {definition['name']!r}"
-        said = self._api.send(
-            "PUT", api_path("metadata", "workflow"), [dict(definition)], doing=doing
-        )
-        refused = _refusals_in(said)
-        if refused:
-            raise OrchestratorRefusedError(f"{doing}: Conductor refused: {'; '.join(refused)}")
-
-
-def fetch_workflow_definition(
-    api: ConductorClient, name: str, version: int | None
-) -> Mapping[str, Any] | None:
-    """A registered workflow, of that version or the latest; None if there is none."""
-    chosen = {} if version is None else {"version": version}
-    found = api.find(
-        api_path("metadata", "workflow", name, **chosen),
-        doing=f"reading the definition of workflow {name!r}",
-    )
-    return None if found is None else document(found, "a workflow definition")
-
-
-def _refusals_in(said: str) -> list[str]:
-    """What a bulk request couldn't do: it is granted all the same."""
+def _refusals_in(text: str) -> list[str]:
+    """The errors in the response to a bulk request, whose status is 200 nevertheless."""
     try:
-        answer = json.loads(said)
+        response = json.loads(text)
     except ValueError:
-        answer = said
-    errors = document(answer, "the answer to a bulk request").get("bulkErrorResults")
+        response = text
+    errors = document(response, "the response to a bulk request").get("bulkErrorResults")
     return [str(error) for error in errors.values()] if isinstance(errors, dict) else []

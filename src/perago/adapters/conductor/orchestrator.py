@@ -1,4 +1,4 @@
-"""The orchestrator on a real Conductor: what a worker asks of it."""
+"""The orchestrator port on a Conductor server: what a worker needs of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from perago.adapters.conductor.active_workflows import ActiveWorkflows, innermost
 from perago.adapters.conductor.client import ConductorClient
-from perago.adapters.conductor.responses import api_path, document, documents
+from perago.adapters.conductor.http import api_path
+from perago.adapters.conductor.responses import document, documents
 from perago.adapters.conductor.tasks import (
     accepted_ref_of,
     delivery_of,
@@ -19,11 +20,7 @@ from perago.adapters.conductor.tasks import (
     status_of,
     update_of,
 )
-from perago.errors import (
-    OrchestratorError,
-    OrchestratorUnavailableError,
-    UnknownAttemptError,
-)
+from perago.errors import OrchestratorError, OrchestratorUnavailableError, UnknownAttemptError
 from perago.model.attempt import TaskStatus
 from perago.model.outcome import ReportReceipt, assert_reportable
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 
 HEARTBEAT_ANSWER_SECONDS: Final = 5.0
-"""For each of a heartbeat's two requests: who is about to report waits for one under way."""
+"""Time-out of each of a heartbeat's two requests: a report has to wait for a running heartbeat."""
 _ALL_TASKS: Final = 100_000
 _TASK_ID = re.compile(r"[\w.:-]{1,255}")
 
@@ -44,33 +41,33 @@ _TASK_ID = re.compile(r"[\w.:-]{1,255}")
 class ConductorOrchestrator:
     """An :class:`~perago.ports.orchestrator.Orchestrator`, for any number of threads.
 
-    Conductor answers 200 to a report or a lease extension that it ignores, so each is read back.
-    It extends a lease by writing the whole task back as it just read it: a heartbeat that is under
-    way while the same task's report arrives can undo the report. End the heartbeats before.
+    Conductor returns 200 for a report or a lease extension that it ignores, so each is read back.
+    It extends a lease by writing the whole task back as it just read it: a heartbeat in flight
+    while the same task's report arrives can undo the report. Stop the heartbeats before a report.
     Any method may raise OrchestratorUnavailableError or OrchestratorRefusedError.
     """
 
     def __init__(self, config: ConductorConfig) -> None:
         self._config = config
-        self._api = ConductorClient(config)
-        self._branches = ActiveWorkflows(self._api)
-        self._turn = itertools.count()
+        self._client = ConductorClient(config)
+        self._active = ActiveWorkflows(self._client)
+        self._polls = itertools.count()
 
     def __reduce__(self) -> tuple[type[Self], tuple[ConductorConfig]]:
-        """To another process it goes without its connections, which are this one's."""
+        """Pickled without its connections: they belong to this process."""
         return type(self), (self._config,)
 
     def close(self) -> None:
-        """Let go of the server; using this again connects again."""
-        self._api.close()
+        """Close the connections; using this again connects again."""
+        self._client.close()
 
     def poll(self, task_names: Sequence[str], *, worker_id: str, limit: int = 1) -> list[Delivery]:
-        """Take up to ``limit`` scheduled tasks, each time beginning with another of the names.
+        """Take up to ``limit`` scheduled tasks; each poll starts with the next of the names.
 
-        What was handed out before a poll went wrong is returned: it is ours already.
+        If a later name fails, the deliveries of the earlier ones are returned: they are ours.
         """
         deliveries: list[Delivery] = []
-        first = next(self._turn) % len(task_names) if task_names else 0
+        first = next(self._polls) % len(task_names) if task_names else 0
         for name in (*task_names[first:], *task_names[:first]):
             if len(deliveries) >= limit:
                 break
@@ -86,17 +83,17 @@ class ConductorOrchestrator:
         path = api_path(
             "tasks", "poll", "batch", task_name, workerid=worker_id, count=count, timeout=0
         )
-        # Not repeatable: what the first one took would be handed to nobody.
-        found = self._api.read(path, doing=f"polling for {task_name}", repeatable=False)
+        # Not repeatable: no worker would run the tasks that the first request took.
+        found = self._client.read(path, doing=f"polling for {task_name}", repeatable=False)
         return [delivery_of(raw, worker_id) for raw in documents(found, "tasks")]
 
     def reload(self, attempt: Attempt) -> AttemptSnapshot:
-        """What this attempt is now. Raises UnknownAttemptError."""
+        """The attempt's present state. Raises UnknownAttemptError."""
         return self._snapshot(attempt)
 
     def _snapshot(self, attempt: Attempt, *, timeout: float | None = None) -> AttemptSnapshot:
-        # Tasks are listed in the order of their seq, which counts from 1: this asks for the attempt
-        # itself and whatever was scheduled after it, most often nothing.
+        # Conductor lists tasks in the order of their seq, which counts from 1. So the first request
+        # reads the attempt itself and what was scheduled after it, usually nothing.
         for start in (max(attempt.seq - 1, 0), 0):
             tasks = self._workflow_tasks(attempt.workflow_instance_id, start, timeout)
             mine = next((raw for raw in tasks if raw.get("taskId") == attempt.task_id), None)
@@ -107,7 +104,7 @@ class ConductorOrchestrator:
     def _workflow_tasks(
         self, workflow_id: str, start: int, timeout: float | None
     ) -> list[Mapping[str, Any]]:
-        found = self._api.find(
+        found = self._client.find(
             api_path("workflow", workflow_id, "tasks", start=start, count=_ALL_TASKS),
             doing=f"reading the tasks of workflow {workflow_id}",
             timeout=timeout,
@@ -129,10 +126,10 @@ class ConductorOrchestrator:
         return self._is_held(delivery, timeout=HEARTBEAT_ANSWER_SECONDS)
 
     def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
-        """Hand in the attempt's end and read back what became of it.
+        """Report the attempt's end and read back whether Conductor accepted it.
 
-        Repeating the very report that was accepted is accepted again. Raises
-        OrchestratorUnavailableError if Conductor took it and the attempt is still in progress.
+        Repeating an accepted report is accepted again. Raises OrchestratorUnavailableError if
+        Conductor took the report and the attempt is still in progress.
         """
         assert_reportable(report)
         self._update(delivery, report_of(delivery, report), "reporting")
@@ -140,15 +137,15 @@ class ConductorOrchestrator:
         raw = self._task(task_id)
         if is_in_progress(raw, delivery):
             raise OrchestratorUnavailableError(
-                f"reporting task {task_id}: Conductor took the report, and the task is still in "
+                f"reporting task {task_id}: Conductor took the report, but the task is still in "
                 "progress",
-                fix="report again; and see that no heartbeat is sent while a report is",
+                fix="report again, and send no heartbeat at the same time as a report",
             )
         accepted = matches_report(raw, report, delivery.worker_id)
         return ReportReceipt(accepted=accepted, status=status_of(raw))
 
     def give_back(self, delivery: Delivery) -> bool:
-        """Put the attempt back into its queue, as long as it is this delivery's."""
+        """Put the attempt back into its queue; False if this delivery no longer holds it."""
         if not self._is_held(delivery):
             return False
         update = update_of(delivery, status=TaskStatus.IN_PROGRESS.value)
@@ -158,9 +155,9 @@ class ConductorOrchestrator:
     def writers(
         self, repository: str, branch: str, *, asking: str | None = None, seconds_old: float = 0.0
     ) -> list[str]:
-        """The active workflows on this branch. One that waits for its sub-workflow isn't one."""
-        found = self._branches.writers(repository, branch, asking=asking, seconds_old=seconds_old)
-        return [hit.id for hit in innermost(found)]
+        """The active workflows on this branch, without those that wait for a sub-workflow."""
+        found = self._active.writers(repository, branch, asking=asking, seconds_old=seconds_old)
+        return [summary.id for summary in innermost(found)]
 
     def _is_held(self, delivery: Delivery, *, timeout: float | None = None) -> bool:
         now = self._snapshot(delivery.attempt, timeout=timeout)
@@ -178,7 +175,7 @@ class ConductorOrchestrator:
         *,
         timeout: float | None = None,
     ) -> None:
-        self._api.send(
+        self._client.send(
             "POST",
             api_path("tasks"),
             update,
@@ -194,9 +191,9 @@ class ConductorOrchestrator:
         return raw
 
     def _find_task(self, task_id: str) -> Mapping[str, Any] | None:
-        if not _TASK_ID.fullmatch(task_id):  # somebody else's, from a commit that isn't ours
+        if not _TASK_ID.fullmatch(task_id):  # from the commit of another program
             return None
-        found = self._api.find(api_path("tasks", task_id), doing=f"reading task {task_id}")
+        found = self._client.find(api_path("tasks", task_id), doing=f"reading task {task_id}")
         return None if found is None else document(found, "a task")
 
 

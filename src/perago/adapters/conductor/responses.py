@@ -1,16 +1,14 @@
-"""What is asked of Conductor and what its answers mean: pure translation into our own errors.
+"""What Conductor's responses mean: errors of our tree, and typed fields of the JSON. No I/O.
 
-A status below 500 is a definite no. Anything else, or no answer at all, is told as unavailable:
-whoever changes something asks afterwards what became of it.
+A status below 500 is a definite refusal. Any other failure is OrchestratorUnavailableError: the
+server may have applied the request, so the caller reads the state back.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode
 
 from perago.errors import (
     OrchestratorAccessError,
@@ -22,130 +20,73 @@ from perago.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from perago.adapters.conductor.http import Request, Response
 
-_NOT_NOW = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
-_NO_SUCH_PATH = "No static resource"  # Conductor's 404 for what isn't in its API at all
+T = TypeVar("T")
+_RETRYABLE = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_NO_SUCH_PATH = "No static resource"  # Conductor's 404 for a path that its API does not have
 _MESSAGE_LIMIT = 400
-_SHOWN_VALUE = 80
+_SHOWN = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request below the API's address; ``doing`` is what it is for, in an error's words.
-
-    ``not_found`` is what Conductor's own "there is no such thing" is told as. One that is
-    ``repeatable`` does no harm if it arrives twice. An answer that isn't there ``within`` so many
-    seconds isn't waited for; without, as long as for any.
-    """
-
-    doing: str
-    path: str
-    method: str = "GET"
-    body: bytes | None = None
-    not_found: type[OrchestratorError] = OrchestratorRefusedError
-    repeatable: bool = False
-    timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """``date`` is the time that the server has, in HTTP's form; empty if it doesn't say."""
-
-    status: int
-    content_type: str
-    body: bytes
-    date: str = ""
-
-    @property
-    def is_retryable(self) -> bool:
-        """Whether asking again may help: no telling what became of the request."""
-        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in _NOT_NOW
-
-    @property
-    def is_html(self) -> bool:
-        """Whether it is something to look at: nothing in the API answers so."""
-        return self.content_type.startswith("text/html")
-
-    @property
-    def is_not_found(self) -> bool:
-        """Whether Conductor itself says that there is no such thing."""
-        if self.status != HTTPStatus.NOT_FOUND:
-            return False
-        message = _said(self.body).get("message")
-        return isinstance(message, str) and not message.startswith(_NO_SUCH_PATH)
-
-
-def api_path(*segments: str, **query: object) -> str:
-    """A path below the API's address, whatever characters its parts have."""
-    path = "/".join(quote(segment, safe="") for segment in segments)
-    return f"/{path}?{urlencode(query)}" if query else f"/{path}"
-
-
-def encode_json(value: object) -> bytes:
-    """JSON as it is sent. Half a character, which no text has, becomes a question mark."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
-
-
-def decode_json(answer: Answer, request: Request, address: str) -> Any:
-    """The JSON of an answer, None for an empty one.
-
-    Raises OrchestratorUnavailableError if it isn't JSON: part of it got lost.
-    """
-    if not answer.body:
-        return None
-    try:
-        return json.loads(answer.body)
-    except ValueError:
-        raise OrchestratorUnavailableError(
-            f"{request.doing}: Conductor at {address} answered with something that is no JSON: "
-            f"{_shown(answer)}"
-        ) from None
-
-
-def error_for(answer: Answer, request: Request, address: str) -> OrchestratorError | None:
-    """The error that an answer stands for; None if the request was granted."""
-    status = answer.status
-    if answer.is_retryable:
+def error_for(response: Response, request: Request, address: str) -> OrchestratorError | None:
+    """The error that a response stands for; None if the request succeeded."""
+    status = response.status
+    if is_retryable(response):
         return OrchestratorUnavailableError(
-            f"{request.doing}: Conductor at {address} answered {status}: {message_of(answer.body)}",
-            fix="see whether it is well, then try again",
+            f"{request.doing}: Conductor at {address} returned {status}: "
+            f"{message_of(response.body)}",
+            fix="check the server's health, then retry",
         )
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return OrchestratorAccessError(
-            f"{request.doing}: Conductor at {address} refuses us ({status}): "
-            f"{message_of(answer.body)}",
-            fix="check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET, and what that key may do",
+            f"{request.doing}: Conductor at {address} rejects our credentials ({status}): "
+            f"{message_of(response.body)}",
+            fix="check CONDUCTOR_AUTH_KEY, CONDUCTOR_AUTH_SECRET and that key's permissions",
         )
-    if answer.is_not_found:
-        return request.not_found(f"{request.doing}: {message_of(answer.body)}")
-    granted = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-    if granted and not answer.is_html:
+    if is_not_found(response):
+        return request.not_found(f"{request.doing}: {message_of(response.body)}")
+    succeeded = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+    is_html = response.content_type.startswith("text/html")  # the API never sends any
+    if succeeded and not is_html:
         return None
-    if granted or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
+    if succeeded or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
         return OrchestratorRefusedError(
-            f"{request.doing}: what answers at {address} isn't Conductor's API "
-            f"({status}, {_shown(answer)})",
+            f"{request.doing}: the server at {address} isn't Conductor's API "
+            f"({status}, {_shown(response)})",
             fix="correct CONDUCTOR_SERVER_URL; it ends with /api",
         )
     return OrchestratorRefusedError(
-        f"{request.doing}: Conductor refused ({status}): {message_of(answer.body)}"
+        f"{request.doing}: Conductor refused ({status}): {message_of(response.body)}"
     )
 
 
+def is_retryable(response: Response) -> bool:
+    """Whether a retry may succeed; the server may have applied the request or not."""
+    return response.status >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status in _RETRYABLE
+
+
+def is_not_found(response: Response) -> bool:
+    """Whether Conductor itself says that there is no such thing, not some other server."""
+    if response.status != HTTPStatus.NOT_FOUND:
+        return False
+    message = _json_object(response.body).get("message")
+    return isinstance(message, str) and not message.startswith(_NO_SUCH_PATH)
+
+
 def message_of(body: bytes) -> str:
-    """The server's own words, from the JSON it answers with or from whatever it sent instead."""
-    said = _said(body)
-    details = said.get("validationErrors")
-    parts = [said, *(details if isinstance(details, list) else ())]
-    words = [
+    """The server's own message: from its JSON, or else the text of the body."""
+    error = _json_object(body)
+    details = error.get("validationErrors")
+    parts = [error, *(details if isinstance(details, list) else ())]
+    messages = [
         str(part["message"]) for part in parts if isinstance(part, dict) and part.get("message")
     ]
-    text = " ".join("; ".join(words).split()) or " ".join(body.decode(errors="replace").split())
+    text = " ".join("; ".join(messages).split()) or " ".join(body.decode(errors="replace").split())
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"
 
 
-def _said(body: bytes) -> Mapping[str, Any]:
+def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
     except ValueError:
@@ -153,32 +94,52 @@ def _said(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _shown(answer: Answer) -> str:
-    start = answer.body[:_SHOWN_VALUE].decode(errors="replace")
-    return f"{answer.content_type or 'of no type'}: {start!r}"
+def _shown(response: Response) -> str:
+    start = response.body[:_SHOWN].decode(errors="replace")
+    return f"{response.content_type or 'of no type'}: {start!r}"
 
 
-# --- Fields of what Conductor sends, by name and type: a missing one is told as what it is ---
-T = TypeVar("T")
-_SHOWN = 80
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def encode_json(value: object) -> bytes:
+    """JSON to send. An unpaired surrogate becomes a question mark."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def decode_json(response: Response, request: Request, address: str) -> Any:
+    """The JSON of a response; None for an empty body.
+
+    Raises OrchestratorUnavailableError if it is not JSON: a part of it got lost.
+    """
+    if not response.body:
+        return None
+    try:
+        return json.loads(response.body)
+    except ValueError:
+        raise OrchestratorUnavailableError(
+            f"{request.doing}: the response of Conductor at {address} is no JSON: "
+            f"{_shown(response)}"
+        ) from None
 
 
 def document(raw: object, what: str) -> Mapping[str, Any]:
-    """A JSON object. Raises OrchestratorError, as do all of these."""
+    """A JSON object; ``what`` names it in the error. Raises OrchestratorError, as do all below."""
     if not isinstance(raw, dict):
-        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} where {what} belongs")
+        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} instead of {what}")
     return raw
 
 
 def documents(raw: object, what: str) -> list[Mapping[str, Any]]:
     """A list of JSON objects."""
     if not isinstance(raw, list):
-        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} where a list belongs: {what}")
+        raise OrchestratorError(f"Conductor sent {raw!r:.{_SHOWN}} instead of a list of {what}")
     return [document(one, what) for one in raw]
 
 
 def required(raw: Mapping[str, Any], name: str, kind: type[T], what: str) -> T:
-    """The field, which has to be there."""
+    """A field that must be there, of type ``kind``."""
     value = raw.get(name)
     if not isinstance(value, kind):
         raise OrchestratorError(
@@ -188,11 +149,11 @@ def required(raw: Mapping[str, Any], name: str, kind: type[T], what: str) -> T:
 
 
 def optional(raw: Mapping[str, Any], name: str, kind: type[T], what: str) -> T | None:
-    """The field; None if it isn't there, or null."""
+    """A field of type ``kind``; None if it is missing or null."""
     return None if raw.get(name) is None else required(raw, name, kind, what)
 
 
 def seconds(raw: Mapping[str, Any], name: str, what: str) -> float | None:
-    """A time that Conductor gives in milliseconds, 0 for one that hasn't come."""
+    """A time in seconds; None if it is missing or 0. Conductor sends milliseconds."""
     milliseconds = optional(raw, name, int, what)
     return milliseconds / 1000 if milliseconds else None

@@ -5,37 +5,46 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perago.adapters.conductor.active_workflows import correlation_of, search
+from perago.adapters.conductor.active_workflows import (
+    correlation_of,
+    find_workflow,
+    search_correlated,
+)
 from perago.adapters.conductor.definitions import fetch_workflow_definition
-from perago.adapters.conductor.orchestrator import ConductorOrchestrator
-from perago.adapters.conductor.responses import api_path, required
+from perago.adapters.conductor.http import api_path
+from perago.adapters.conductor.responses import required
 from perago.adapters.conductor.workflows import idempotency_key_of, restart_input, workflow_input
 from perago.errors import (
     BranchBusyError,
     DefinitionDiffersError,
     OrchestratorError,
     OrchestratorUnavailableError,
-    RunNotFoundError,
 )
 from perago.model.run import assert_runnable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-    from perago.adapters.conductor.active_workflows import WorkflowSummary
+    from perago.adapters.conductor.active_workflows import ActiveWorkflows, WorkflowSummary
+    from perago.adapters.conductor.client import ConductorClient
     from perago.model.run import RunPlan
     from perago.model.workspace import WorkspaceRef
 
 
 PAUSES_AFTER_A_LOST_START = (0.0, 0.5, 1.0, 2.0)
-"""Seconds before each look for a workflow that may or may not have been started."""
+"""Seconds before each search for a workflow whose start was not answered."""
 _FEW = 20
 
 
-class WorkflowStarts(ConductorOrchestrator):
-    """The part of :class:`~perago.adapters.conductor.runs.ConductorRuns` that starts workflows."""
+class WorkflowStarter:
+    """Starts workflows for :class:`~perago.adapters.conductor.runs.ConductorRuns`."""
+
+    def __init__(self, client: ConductorClient, active: ActiveWorkflows) -> None:
+        self._client = client
+        self._active = active
 
     def start(
         self,
@@ -45,127 +54,108 @@ class WorkflowStarts(ConductorOrchestrator):
         run_id: str | None = None,
         version: int | None = None,
     ) -> str:
-        """Start the registered workflow of that name, of ``version`` or its latest; its id.
+        """Start the plan's registered workflow, of ``version`` or the latest; return its id.
 
-        ``run_id`` marks this start: another one with the same mark is the same run, which is how
-        one whose answer got lost is repeated. Raises BranchBusyError, naming the first active
-        workflow on the branch, DefinitionDiffersError if what is registered isn't the plan, and
-        RunError for a plan that can't be run.
+        ``run_id`` is the idempotency key: a second start with the same key returns the first one's
+        workflow, so a start without an answer can be repeated. Raises BranchBusyError, naming the
+        oldest active workflow on the branch, DefinitionDiffersError if the registered definition
+        isn't the plan's, and RunError for a plan that can't run.
         """
         assert_runnable(plan, workspace)
-        mark = run_id or str(uuid.uuid4())
-        definition = fetch_workflow_definition(self._api, plan.name, version)
+        key = run_id or str(uuid.uuid4())
+        definition = fetch_workflow_definition(self._client, plan.name, version)
         if definition is None:
             raise DefinitionDiffersError(
-                f"workflow {plan.name!r} isn't registered", fix="`perago register` it"
+                f"workflow {plan.name!r} isn't registered", fix="register it: `perago register`"
             )
-        order = {
+        request = {
             "name": plan.name,
             "version": required(definition, "version", int, "a workflow definition"),
-            "correlationId": _correlation(workspace, mark),
-            "input": workflow_input(plan, workspace, definition, mark=mark),
+            "correlationId": _correlation(workspace, key),
+            "input": workflow_input(plan, workspace, definition, key=key),
         }
-        if run_id and (known := self._started_with(plan.name, workspace, mark)):
+        if run_id and (known := self._find_started(plan.name, workspace, key)):
             return known
-        return self._started(order, workspace, mark)
+        return self._start(request, workspace, key)
 
-    def start_again(self, run_id: str, workspace: WorkspaceRef | None) -> str:
-        """Start a workflow as that one was: of its name, version and input, but at ``workspace``.
-
-        Raises RunNotFoundError, BranchBusyError.
-        """
-        workflow = self._workflow(run_id)
-        mark, what = str(uuid.uuid4()), "a workflow"
-        order = {
+    def start_again(self, workflow: Mapping[str, Any], workspace: WorkspaceRef | None) -> str:
+        """Start a workflow with the name, version and input of that one, but at ``workspace``."""
+        key, what = str(uuid.uuid4()), "a workflow"
+        request = {
             "name": required(workflow, "workflowName", str, what),
             "version": required(workflow, "workflowVersion", int, what),
-            "correlationId": _correlation(workspace, mark),
-            "input": restart_input(workflow, workspace, mark=mark),
+            "correlationId": _correlation(workspace, key),
+            "input": restart_input(workflow, workspace, key=key),
         }
-        return self._started(order, workspace, mark)
+        return self._start(request, workspace, key)
 
-    def _started(
-        self, order: Mapping[str, object], workspace: WorkspaceRef | None, mark: str
+    def assert_branch_free(self, workspace: WorkspaceRef | None) -> None:
+        """Raises BranchBusyError if a workflow is active on the workspace's branch."""
+        if workspace is None:
+            return
+        active = self._active.on_branch(workspace.repository, workspace.branch)
+        if active:
+            raise _busy(workspace, active[0])
+
+    def _start(
+        self, request: Mapping[str, object], workspace: WorkspaceRef | None, key: str
     ) -> str:
-        name = str(order["name"])
-        self._refuse_busy(workspace)
+        name = str(request["name"])
+        self.assert_branch_free(workspace)
         try:
-            started = self._api.send(
-                "POST", api_path("workflow"), order, doing=f"starting workflow {name!r}"
+            started = self._client.send(
+                "POST", api_path("workflow"), request, doing=f"starting workflow {name!r}"
             )
         except OrchestratorUnavailableError as lost:
-            started = self._found_after_all(name, workspace, mark, lost)
-        self._give_way(started, workspace)
+            started = self._find_after_lost_answer(name, workspace, key, lost)
+        self._yield_to_older(started, workspace)
         return started
 
-    def _found_after_all(
-        self, name: str, workspace: WorkspaceRef | None, mark: str, lost: OrchestratorError
+    def _find_after_lost_answer(
+        self, name: str, workspace: WorkspaceRef | None, key: str, lost: OrchestratorError
     ) -> str:
-        """The workflow of a start that wasn't answered; it is never sent again by itself."""
+        """The workflow of a start without an answer; the start itself is never repeated."""
         for pause in PAUSES_AFTER_A_LOST_START:
             time.sleep(pause)
             with suppress(OrchestratorUnavailableError):
-                if started := self._started_with(name, workspace, mark):
+                if started := self._find_started(name, workspace, key):
                     return started
         raise OrchestratorUnavailableError(
-            f"{lost.message}; no telling whether it was started",
-            fix="see in `perago runs` whether it was, and if not start it again",
+            f"{lost.message}; it is unknown whether it was started",
+            fix="look for it in `perago runs`; if it is missing, start it again",
         ) from lost
 
-    def _started_with(self, name: str, workspace: WorkspaceRef | None, mark: str) -> str | None:
-        for hit in self._correlated(_correlation(workspace, mark), _FEW):
-            is_possible = hit.name == name and (mark in hit.input or not hit.has_whole_input)
-            if is_possible and idempotency_key_of(self._find_workflow(hit.id)) == mark:
-                return hit.id
+    def _find_started(self, name: str, workspace: WorkspaceRef | None, key: str) -> str | None:
+        for summary in search_correlated(self._client, _correlation(workspace, key), _FEW):
+            may_match = key in summary.input or not summary.has_whole_input
+            if summary.name == name and may_match:
+                workflow = find_workflow(self._client, summary.id)
+                if idempotency_key_of(workflow) == key:
+                    return summary.id
         return None
 
-    def _refuse_busy(self, workspace: WorkspaceRef | None) -> None:
+    def _yield_to_older(self, started: str, workspace: WorkspaceRef | None) -> None:
+        """Of two workflows started on a branch at the same moment, end the later one."""
         if workspace is None:
             return
-        holders = self._branches.active_on(workspace.repository, workspace.branch)
-        if holders:
-            raise _busy(workspace, holders[0])
-
-    def _give_way(self, started: str, workspace: WorkspaceRef | None) -> None:
-        """Of two that were started on a branch at one moment, the later one ends itself."""
-        if workspace is None:
-            return
-        holders = self._branches.active_on(workspace.repository, workspace.branch)
-        mine = next((holder for holder in holders if holder.id == started), None)
-        before = [one for one in holders if mine and one.age_order < mine.age_order]
-        if before:
-            self._terminate(started, f"workflow {before[0].id} was started on the branch before")
-            raise _busy(workspace, before[0])
-
-    def _workflow(self, run_id: str, *, with_tasks: bool = False) -> Any:
-        found = self._find_workflow(run_id, with_tasks=with_tasks)
-        if found is None:
-            raise RunNotFoundError(
-                f"there is no workflow {run_id!r}", fix="`perago runs` lists those there are"
-            )
-        return found
-
-    def _find_workflow(self, workflow_id: str, *, with_tasks: bool = False) -> Any:
-        path = api_path("workflow", workflow_id, includeTasks=str(with_tasks).lower())
-        return self._api.find(path, doing=f"reading workflow {workflow_id}")
-
-    def _correlated(self, correlation: str, size: int) -> list[WorkflowSummary]:
-        hits, _ = search(
-            self._api,
-            f"correlationId='{correlation}'",
-            size=size,
-            doing=f"looking for workflows of {correlation}",
-        )
-        return [hit for hit in hits if hit.correlation_id == correlation]
-
-    def _terminate(self, workflow_id: str, reason: str) -> None:
-        path = api_path("workflow", workflow_id, reason=reason)
-        self._api.send("DELETE", path, doing=f"ending run {workflow_id}")
+        active = self._active.on_branch(workspace.repository, workspace.branch)
+        mine = next((one for one in active if one.id == started), None)
+        older = [one for one in active if mine and one.age_order < mine.age_order]
+        if older:
+            reason = f"workflow {older[0].id} was started on the branch before"
+            terminate(self._client, started, reason)
+            raise _busy(workspace, older[0])
 
 
-def _correlation(workspace: WorkspaceRef | None, mark: str) -> str:
+def terminate(client: ConductorClient, workflow_id: str, reason: str) -> None:
+    """End a workflow."""
+    path = api_path("workflow", workflow_id, reason=reason)
+    client.send("DELETE", path, doing=f"ending run {workflow_id}")
+
+
+def _correlation(workspace: WorkspaceRef | None, key: str) -> str:
     if workspace is None:
-        return f"perago:{mark}"
+        return f"perago:{key}"
     return correlation_of(workspace.repository, workspace.branch)
 
 
@@ -173,5 +163,5 @@ def _busy(workspace: WorkspaceRef, holder: WorkflowSummary) -> BranchBusyError:
     return BranchBusyError(
         f"branch {workspace.branch!r} of {workspace.repository!r} belongs to run {holder.id} "
         f"({holder.name}), which is {holder.status}",
-        fix=f"wait for its end, or `perago cancel {holder.id}`: one active run writes a branch",
+        fix=f"wait for its end, or `perago cancel {holder.id}`: a branch has one active run",
     )

@@ -1,12 +1,20 @@
-"""Workflows on Conductor as pipeline runs: looking at them, and what a person does to them."""
+"""Pipeline runs on Conductor: starting, reading, pausing, cancelling and resuming them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from perago.adapters.conductor.active_workflows import correlation_of, search, status_in
-from perago.adapters.conductor.responses import api_path, documents, optional, required, seconds
-from perago.adapters.conductor.run_start import WorkflowStarts
+from perago.adapters.conductor.active_workflows import (
+    correlation_of,
+    find_workflow,
+    search,
+    search_correlated,
+    status_in,
+)
+from perago.adapters.conductor.http import api_path
+from perago.adapters.conductor.orchestrator import ConductorOrchestrator
+from perago.adapters.conductor.responses import documents, optional, required, seconds
+from perago.adapters.conductor.run_start import WorkflowStarter, terminate
 from perago.adapters.conductor.tasks import record_of
 from perago.adapters.conductor.workflows import run_of
 from perago.errors import (
@@ -22,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from perago.adapters.conductor.active_workflows import WorkflowSummary
-    from perago.model.run import RunRecord
+    from perago.adapters.conductor.client import ConductorConfig
+    from perago.model.run import RunPlan, RunRecord
+    from perago.model.workspace import WorkspaceRef
 
 _UNFINISHED = (RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILED, RunStatus.TIMED_OUT)
 _FEW = 20
@@ -30,14 +40,38 @@ _MANY = 200
 _WHOLE_ID = 36
 
 
-class ConductorRuns(WorkflowStarts):
-    """A :class:`~perago.ports.orchestrator.SharedRuns`. A run is a workflow; its id is Conductor's.
+class ConductorRuns(ConductorOrchestrator):
+    """A :class:`~perago.ports.orchestrator.SharedRuns`. A run is a workflow, with the same id.
 
-    What people and other programs started is shown too. ``runs``, ``find``, ``last_on`` and
-    ``resumable`` go by Conductor's index, which may lag behind a moment.
+    Workflows that people and other programs started are shown, too. ``runs``, ``find``, ``last_on``
+    and ``resumable`` read Conductor's index, which may lag behind a moment.
     """
 
-    # --- looking ----------------------------------------------------------------------------------
+    def __init__(self, config: ConductorConfig) -> None:
+        super().__init__(config)
+        self._starter = WorkflowStarter(self._client, self._active)
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def start(
+        self,
+        plan: RunPlan,
+        workspace: WorkspaceRef | None,
+        *,
+        run_id: str | None = None,
+        version: int | None = None,
+    ) -> str:
+        """Start the plan's registered workflow; see :meth:`WorkflowStarter.start`."""
+        return self._starter.start(plan, workspace, run_id=run_id, version=version)
+
+    def start_again(self, run_id: str, workspace: WorkspaceRef | None) -> str:
+        """Start a workflow with the name, version and input of that run, but at ``workspace``.
+
+        Raises RunNotFoundError, BranchBusyError.
+        """
+        return self._starter.start_again(self._workflow(run_id), workspace)
+
+    # --- reading ----------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> RunRecord:
         """Raises RunNotFoundError."""
@@ -50,16 +84,16 @@ class ConductorRuns(WorkflowStarts):
         """
         if len(prefix) >= _WHOLE_ID:
             return self.get(prefix)
-        plain = prefix if prefix.replace("-", "").isalnum() else ""
-        hits: list[WorkflowSummary] = []
-        if plain:
-            hits, _ = search(
-                self._api, f"workflowId='{plain}*'", size=_MANY, doing=f"looking for run {prefix!r}"
+        found: list[WorkflowSummary] = []
+        if prefix.replace("-", "").isalnum():
+            condition = f"workflowId='{prefix}*'"
+            found, _ = search(
+                self._client, condition, size=_MANY, doing=f"looking for run {prefix!r}"
             )
-        ids = [hit.id for hit in hits if hit.id.startswith(prefix)]
+        ids = [summary.id for summary in found if summary.id.startswith(prefix)]
         if not ids:
             raise RunNotFoundError(
-                f"no run's id starts with {prefix!r}", fix="`perago runs` lists the runs there are"
+                f"no run's id starts with {prefix!r}", fix="`perago runs` lists the runs"
             )
         if len(ids) > 1:
             raise RunNotFoundError(
@@ -69,19 +103,19 @@ class ConductorRuns(WorkflowStarts):
         return self.get(ids[0])
 
     def runs(self, limit: int = 50) -> list[RunRecord]:
-        """The last ``limit`` workflows, newest first, whoever started them."""
-        hits, _ = search(self._api, size=limit, doing="listing the workflows")
-        return list(self._records(hits))
+        """The last ``limit`` workflows, newest first, of all programs."""
+        found, _ = search(self._client, size=limit, doing="listing the workflows")
+        return list(self._records(found))
 
     def active_on(self, repository: str, branch: str) -> RunRecord | None:
-        """The RUNNING or PAUSED run on this branch; the oldest, should there be several."""
-        return next(self._records(self._branches.active_on(repository, branch)), None)
+        """The RUNNING or PAUSED run on this branch; of several, the oldest."""
+        return next(self._records(self._active.on_branch(repository, branch)), None)
 
     def last_on(self, repository: str, branch: str) -> RunRecord | None:
         """The newest of the active runs on this branch and of those that we started there."""
-        ours = self._correlated(correlation_of(repository, branch), _FEW)
-        hits = [*self._branches.active_on(repository, branch), *ours]
-        newest = sorted(hits, key=lambda hit: hit.age_order, reverse=True)
+        ours = search_correlated(self._client, correlation_of(repository, branch), _FEW)
+        found = [*self._active.on_branch(repository, branch), *ours]
+        newest = sorted(found, key=lambda summary: summary.age_order, reverse=True)
         here = (
             record
             for record in self._records(newest)
@@ -92,10 +126,10 @@ class ConductorRuns(WorkflowStarts):
 
     def resumable(self, target: str | None) -> RunRecord | None:
         """The newest unfinished run whose plan has that target or name and isn't superseded."""
-        hits, _ = search(
-            self._api, status_in(*_UNFINISHED), size=_MANY, doing="looking for unfinished runs"
+        found, _ = search(
+            self._client, status_in(*_UNFINISHED), size=_MANY, doing="looking for unfinished runs"
         )
-        for record in self._records(hit for hit in hits if _may_be_unfinished(hit, target)):
+        for record in self._records(one for one in found if _may_be_resumable(one, target)):
             is_meant = target is None or target in (record.plan.target, record.plan.name)
             if is_meant and self._superseding(record) is None:
                 return record
@@ -106,36 +140,38 @@ class ConductorRuns(WorkflowStarts):
         waiting = (a for a in self.get(run_id).attempts if a.status is TaskStatus.SCHEDULED)
         return min((attempt.due_at for attempt in waiting), default=None)
 
-    # --- what a person does to a run --------------------------------------------------------------
+    # --- pausing, cancelling, resuming ------------------------------------------------------------
 
-    def pause(self, run_id: str, reason: str) -> None:  # noqa: ARG002 - Conductor keeps none
-        """Schedule nothing more of the run until it is resumed; what is scheduled goes on.
+    def pause(self, run_id: str, reason: str) -> None:  # noqa: ARG002 - Conductor stores none
+        """Schedule no more steps until the run is resumed; scheduled ones still run.
 
         Raises RunError if it has ended.
         """
         assert_active(self.get(run_id), "paused")
-        self._api.send("PUT", api_path("workflow", run_id, "pause"), doing=f"pausing run {run_id}")
+        path = api_path("workflow", run_id, "pause")
+        self._client.send("PUT", path, doing=f"pausing run {run_id}")
 
     def cancel(self, run_id: str, reason: str) -> None:
         """End the run TERMINATED; its unfinished attempts are CANCELED.
 
-        Raises RunError if it has ended already, also by itself just now.
+        Raises RunError if it has ended, also if that happens during this call.
         """
         assert_active(self.get(run_id), "cancelled")
-        self._terminate(run_id, reason)
+        terminate(self._client, run_id, reason)
         after = self.get(run_id)
         if after.status is not RunStatus.TERMINATED:
             assert_active(after, "cancelled")
             raise OrchestratorUnavailableError(
-                f"run {run_id} was to be ended and is {after.status}", fix="cancel it again"
+                f"run {run_id} should have ended, but is {after.status}",
+                fix=f"`perago cancel {run_id}` again",
             )
 
     def resume(self, run_id: str) -> None:
-        """Go on with a run that is paused, or once more try the step that ended it.
+        """Resume a paused run, or retry the step that ended a failed or timed-out one.
 
-        One that is RUNNING goes on by itself. Raises BranchBusyError if another workflow is active
-        on its branch, and RunError if it is COMPLETED or TERMINATED, or if another run has had
-        something accepted on the branch since it began.
+        Does nothing for a RUNNING run. Raises BranchBusyError if another workflow is active on its
+        branch, and RunError if it is COMPLETED or TERMINATED, or if another run has published on
+        the branch since it began.
         """
         run = self.get(run_id)
         if run.status in (RunStatus.COMPLETED, RunStatus.TERMINATED):
@@ -147,34 +183,33 @@ class ConductorRuns(WorkflowStarts):
         if other is not None:
             raise RunError(
                 f"run {run_id} can't go on: run {other} has published on its branch since",
-                fix="start a new run from where the branch is now: `perago recover`",
+                fix="start a new run from the branch's present head: `perago recover`",
             )
+        doing = f"resuming run {run_id}"
         if run.status is RunStatus.PAUSED:
-            self._api.send(
-                "PUT", api_path("workflow", run_id, "resume"), doing=f"resuming run {run_id}"
-            )
+            self._client.send("PUT", api_path("workflow", run_id, "resume"), doing=doing)
         elif run.status is not RunStatus.RUNNING:
-            self._refuse_busy(run.workspace)
-            self._api.send(
-                "POST", api_path("workflow", run_id, "retry"), doing=f"resuming run {run_id}"
-            )
+            self._starter.assert_branch_free(run.workspace)
+            self._client.send("POST", api_path("workflow", run_id, "retry"), doing=doing)
 
-    # --- what the workers elsewhere do ------------------------------------------------------------
+    # --- workers on other machines ----------------------------------------------------------------
 
     def look_again(self, run_id: str) -> None:
-        """Have Conductor evaluate the workflow now; by itself it may take a minute or two."""
+        """Make Conductor evaluate the workflow now; otherwise it may take a minute or two."""
         path = api_path("workflow", "decide", run_id)
-        self._api.send("PUT", path, doing=f"having run {run_id} looked at")
+        self._client.send("PUT", path, doing=f"evaluating run {run_id}")
 
     def last_polls(self, task_names: Sequence[str]) -> dict[str, tuple[str, float]]:
-        """Who asked for each task last, and when; without those that nobody ever asked for."""
+        """The last worker that polled for each task, and when; without tasks never polled for."""
         what, found = "a poll", {}
         for name in task_names:
             path = api_path("tasks", "queue", "polldata", taskType=name)
-            said = documents(self._api.read(path, doing=f"asking who polls for {name}"), what)
+            raw_polls = documents(
+                self._client.read(path, doing=f"reading the pollers of {name}"), what
+            )
             polls = [
                 (seconds(raw, "lastPollTime", what) or 0.0, required(raw, "workerId", str, what))
-                for raw in said
+                for raw in raw_polls
             ]
             if polls:
                 at, worker_id = max(polls)
@@ -182,8 +217,8 @@ class ConductorRuns(WorkflowStarts):
         return found
 
     def task_logs(self, task_id: str) -> list[tuple[float, str]]:
-        """What an attempt's worker had to say, each line with its time."""
-        found = self._api.read(
+        """The log lines of an attempt, each with its time."""
+        found = self._client.read(
             api_path("tasks", task_id, "log"),
             doing=f"reading the log of task {task_id}",
             not_found=UnknownAttemptError,
@@ -196,28 +231,40 @@ class ConductorRuns(WorkflowStarts):
         return [(at, line) for at, text in sorted(entries) for line in text.splitlines()]
 
     def task_ended_at(self, task_id: str) -> float | None:
-        """When that attempt ended; None while it hasn't. Raises UnknownAttemptError."""
+        """When that attempt ended; None while it runs. Raises UnknownAttemptError."""
         return record_of(self._task(task_id)).ended_at
 
     # --- from the index to the workflows ----------------------------------------------------------
 
-    def _records(self, hits: Iterable[WorkflowSummary]) -> Iterator[RunRecord]:
-        """What the index lists, from the workflows themselves; what is gone by now is left out."""
-        for hit in hits:
-            found = self._find_workflow(hit.id, with_tasks=True)
+    def _workflow(self, run_id: str, *, with_tasks: bool = False) -> Any:
+        found = find_workflow(self._client, run_id, with_tasks=with_tasks)
+        if found is None:
+            raise RunNotFoundError(
+                f"there is no workflow {run_id!r}", fix="`perago runs` lists the runs"
+            )
+        return found
+
+    def _records(self, summaries: Iterable[WorkflowSummary]) -> Iterator[RunRecord]:
+        """The workflows that the index lists; without those deleted by now."""
+        for summary in summaries:
+            found = find_workflow(self._client, summary.id, with_tasks=True)
             if found is not None:
                 yield run_of(found)
 
     def _superseding(self, run: RunRecord) -> str | None:
-        """Another run that has had something accepted on the branch of this one since it began.
+        """Another run that has had a step accepted on this run's branch since it began.
 
-        To this run's next attempt that would look abandoned, and be reset away.
+        The next attempt of this run would take that commit for an abandoned one and replace it.
         """
         if run.workspace is None:
             return None
-        place = correlation_of(run.workspace.repository, run.workspace.branch)
-        since = [hit for hit in self._correlated(place, _MANY) if hit.updated_at >= run.created_at]
-        for other in self._records(hit for hit in since if hit.id != run.id):
+        correlation = correlation_of(run.workspace.repository, run.workspace.branch)
+        recent = (
+            summary
+            for summary in search_correlated(self._client, correlation, _MANY)
+            if summary.updated_at >= run.created_at and summary.id != run.id
+        )
+        for other in self._records(recent):
             for record in other.attempts:
                 accepted = record.status is TaskStatus.COMPLETED and record.output_ref
                 if accepted and (record.ended_at or 0.0) >= run.created_at:
@@ -225,7 +272,7 @@ class ConductorRuns(WorkflowStarts):
         return None
 
 
-def _may_be_unfinished(hit: WorkflowSummary, target: str | None) -> bool:
-    """Whether it is worth a look: the input, as far as the index shows it, may have the target."""
-    is_meant = target is None or target == hit.name or target in hit.input
-    return hit.status in _UNFINISHED and (is_meant or not hit.has_whole_input)
+def _may_be_resumable(summary: WorkflowSummary, target: str | None) -> bool:
+    """Whether to read it: unfinished, and the input may contain the target, as far as shown."""
+    is_meant = target is None or target == summary.name or target in summary.input
+    return summary.status in _UNFINISHED and (is_meant or not summary.has_whole_input)

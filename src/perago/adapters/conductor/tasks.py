@@ -1,4 +1,4 @@
-"""Conductor's tasks as the model's values, and reports as Conductor takes them. No I/O."""
+"""Conductor's task JSON to and from the model's values. No I/O."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from perago.model.outcome import TaskReport
 
 LOG_LIMIT = 32_000
-"""Characters of an attempt's log that go to Conductor: its end."""
+"""Only the last so many characters of an attempt's log go to Conductor."""
 
 _TASK = "a task"
-_AS_OURS = {
-    "COMPLETED_WITH_ERRORS": TaskStatus.FAILED,  # it failed, and its workflow was told to go on
+_STATUSES = {
+    "COMPLETED_WITH_ERRORS": TaskStatus.FAILED,  # an optional task failed
     "SKIPPED": TaskStatus.CANCELED,
 }
 
 
 def status_of(raw: Mapping[str, Any]) -> TaskStatus:
-    said = required(raw, "status", str, _TASK)
+    name = required(raw, "status", str, _TASK)
     try:
-        return _AS_OURS.get(said) or TaskStatus(said)
+        return _STATUSES.get(name) or TaskStatus(name)
     except ValueError:
-        raise OrchestratorError(f"Conductor sent a task whose status is {said!r}") from None
+        raise OrchestratorError(f"Conductor sent a task whose status is {name!r}") from None
 
 
 def attempt_of(raw: Mapping[str, Any]) -> Attempt:
@@ -50,7 +50,7 @@ def attempt_of(raw: Mapping[str, Any]) -> Attempt:
 
 
 def delivery_of(raw: object, worker_id: str) -> Delivery:
-    """A task as a poll hands it out."""
+    """A task from the response to a poll."""
     task = document(raw, _TASK)
     return Delivery(
         attempt=replace(
@@ -64,10 +64,10 @@ def delivery_of(raw: object, worker_id: str) -> Delivery:
 
 
 def snapshot_of(raw: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> AttemptSnapshot:
-    """What the attempt fence compares; among ``others`` are all that may have replaced it.
+    """What the attempt fence compares; ``others`` include every task that may have replaced it.
 
-    ``retried`` alone doesn't tell: Conductor writes a task back as it was when it extends a lease,
-    and may undo what happened to it in between.
+    The flag ``retried`` alone is not enough: when Conductor extends a lease, it writes back the
+    task as it was read before and may undo a change made in between.
     """
     mine = attempt_of(raw)
     is_replaced = bool(raw.get("retried")) or any(
@@ -88,9 +88,9 @@ def snapshot_of(raw: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> 
 
 
 def record_of(raw: Mapping[str, Any]) -> AttemptRecord:
-    """Everything that Conductor remembers of an attempt."""
+    """Everything that Conductor keeps about an attempt."""
     scheduled_at = seconds(raw, "scheduledTime", _TASK) or 0.0
-    # A retry is born with the reason of what it retries; what hasn't ended has none of its own.
+    # A retry starts with the reason of the attempt that it retries, until it ends itself.
     has_ended = status_of(raw) not in (TaskStatus.SCHEDULED, TaskStatus.IN_PROGRESS)
     reason = optional(raw, "reasonForIncompletion", str, _TASK)
     return AttemptRecord(
@@ -113,21 +113,22 @@ def output_of(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_external_output(raw: Mapping[str, Any]) -> bool:
-    """Whether the output was too large for the task, so that Conductor moved it away."""
+    """Whether the output was too large, so that Conductor stored it outside of the task."""
     return bool(raw.get("externalOutputPayloadStoragePath"))
 
 
 def accepted_ref_of(raw: Mapping[str, Any]) -> str | None:
     """The workspace ref a task was accepted with.
 
-    Raises OrchestratorError if it has one that can't be read here: "none" could be its undoing.
+    Raises OrchestratorError if the output is stored elsewhere: on a wrong "none" the caller could
+    replace an accepted commit.
     """
     if status_of(raw) is not TaskStatus.COMPLETED:
         return None
     if has_external_output(raw):
         raise OrchestratorError(
-            f"Conductor keeps the output of task {raw.get('taskId')} elsewhere, so there is no "
-            "telling which ref it was accepted with"
+            f"Conductor stores the output of task {raw.get('taskId')} outside of the task, so the "
+            "ref it was accepted with is unknown"
         )
     workspace = output_of(raw).get("workspace")
     ref = workspace.get("ref") if isinstance(workspace, dict) else None
@@ -135,13 +136,13 @@ def accepted_ref_of(raw: Mapping[str, Any]) -> str | None:
 
 
 def is_in_progress(raw: Mapping[str, Any], delivery: Delivery) -> bool:
-    """Whether the task is being worked on, and was not handed out again since this delivery."""
+    """Whether the task is in progress and has not been delivered again."""
     same_delivery = raw.get("pollCount") == delivery.poll_count
     return status_of(raw) is TaskStatus.IN_PROGRESS and same_delivery
 
 
 def matches_report(raw: Mapping[str, Any], report: TaskReport, worker_id: str) -> bool:
-    """Whether a task, read back, ended with this very report by this worker."""
+    """Whether the task, read back, ended with this report of this worker."""
     if status_of(raw) is not report.status or raw.get("workerId") != worker_id:
         return False
     sent = json.loads(encode_json(dict(report.output)))
@@ -149,7 +150,7 @@ def matches_report(raw: Mapping[str, Any], report: TaskReport, worker_id: str) -
 
 
 def update_of(delivery: Delivery, **fields: object) -> dict[str, object]:
-    """A TaskResult about a delivery."""
+    """A delivery as a TaskResult, Conductor's update of a task, with these ``fields``."""
     attempt = delivery.attempt
     return {
         "workflowInstanceId": attempt.workflow_instance_id,
@@ -161,7 +162,7 @@ def update_of(delivery: Delivery, **fields: object) -> dict[str, object]:
 
 
 def report_of(delivery: Delivery, report: TaskReport) -> dict[str, object]:
-    """A report as Conductor takes it."""
+    """A report as a TaskResult."""
     reason = report.reason and report.reason[:REASON_LIMIT]
     return update_of(
         delivery,
@@ -173,7 +174,7 @@ def report_of(delivery: Delivery, report: TaskReport) -> dict[str, object]:
 
 
 def _log_entries(lines: tuple[str, ...]) -> list[dict[str, object]]:
-    """All lines in one entry, for Conductor shows the first ten entries of a task and no more."""
+    """All lines in one entry: Conductor shows only the first ten entries of a task."""
     text = "\n".join(lines)
     if not text:
         return []

@@ -1,4 +1,4 @@
-"""Conductor's workflows as the model's runs, and a plan as a workflow's input. No I/O."""
+"""Conductor's workflow JSON as the model's runs, and a plan as a workflow's input. No I/O."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.conductor.responses import document, documents, optional, required, seconds
+from perago.adapters.conductor.tasks import record_of
 from perago.errors import DefinitionDiffersError, OrchestratorError, PeragoError, RunError
 from perago.model.run import ResultField, RunPlan, RunRecord, RunStatus, StepPlan
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from perago.model.workspace import WorkspaceRef
 
 START_KEY = "perago"
-"""Beside ``workspace`` and ``params`` in the input of a workflow that we started: by which call,
-and for which pipeline. No task is handed it."""
+"""The field of a workflow's input with our own data: the start's idempotency key and the target.
+
+No task receives it."""
 
 _WORKFLOW = "a workflow"
 _RESULT = re.compile(r"\$\{(\w+)\.output\.result((?:\.[^{}.]+)*)\}")
@@ -28,8 +30,6 @@ _RESULT = re.compile(r"\$\{(\w+)\.output\.result((?:\.[^{}.]+)*)\}")
 
 def run_of(raw: object) -> RunRecord:
     """A run, with all its attempts in the order they were scheduled."""
-    from perago.adapters.conductor.tasks import record_of
-
     workflow = document(raw, _WORKFLOW)
     created_at = seconds(workflow, "createTime", _WORKFLOW) or 0.0
     tasks = documents(workflow.get("tasks") or [], "tasks")
@@ -47,7 +47,7 @@ def run_of(raw: object) -> RunRecord:
 
 
 def is_active(raw: object) -> bool:
-    """Whether a workflow, if there is one, may still do something."""
+    """Whether there is a workflow, and it has not ended."""
     return raw is not None and _status_of(document(raw, _WORKFLOW)).is_active
 
 
@@ -63,12 +63,12 @@ def branch_of(raw: object) -> tuple[str, str] | None:
 
 
 def idempotency_key_of(raw: object) -> str | None:
-    """The mark of the call that started a workflow, if it was one of ours."""
-    mark = _own(raw).get("start")
-    return mark if isinstance(mark, str) else None
+    """The idempotency key of the call that started a workflow; None if it was not ours."""
+    key = _own_data(raw).get("start")
+    return key if isinstance(key, str) else None
 
 
-def _own(raw: object) -> Mapping[str, Any]:
+def _own_data(raw: object) -> Mapping[str, Any]:
     own = _input_of(raw).get(START_KEY)
     return own if isinstance(own, dict) else {}
 
@@ -79,11 +79,11 @@ def _input_of(raw: object) -> Mapping[str, Any]:
 
 
 def _status_of(workflow: Mapping[str, Any]) -> RunStatus:
-    said = required(workflow, "status", str, _WORKFLOW)
+    name = required(workflow, "status", str, _WORKFLOW)
     try:
-        return RunStatus(said)
+        return RunStatus(name)
     except ValueError:
-        raise OrchestratorError(f"Conductor sent a workflow whose status is {said!r}") from None
+        raise OrchestratorError(f"Conductor sent a workflow whose status is {name!r}") from None
 
 
 def _workspace_of(workflow: Mapping[str, Any]) -> WorkspaceRef | None:
@@ -94,15 +94,15 @@ def _workspace_of(workflow: Mapping[str, Any]) -> WorkspaceRef | None:
     try:
         return WorkspaceRef.model_validate(_input_of(workflow).get("workspace"))
     except ValidationError:
-        return None  # a workflow of somebody else's, or one that its first task will refuse
+        return None  # of another program, or its first task will refuse it
 
 
 def _plan_of(workflow: Mapping[str, Any]) -> RunPlan:
-    """The plan as far as it can be told: which module a task is declared in, Conductor has not."""
+    """The plan, without the modules that declare its tasks: Conductor doesn't know them."""
     definition = optional(workflow, "workflowDefinition", dict, _WORKFLOW) or {}
     literals = _input_of(workflow).get("params")
     given = literals if isinstance(literals, dict) else {}
-    target = _own(workflow).get("target")
+    target = _own_data(workflow).get("target")
     return RunPlan(
         name=required(workflow, "workflowName", str, _WORKFLOW),
         target=target if isinstance(target, str) else "",
@@ -141,7 +141,7 @@ def _result_fields(params: object) -> dict[str, ResultField]:
 
 
 def _controls_of(definition: Mapping[str, Any]) -> TaskControls:
-    """What a registered task says of retries and time-outs; the defaults where that can't be."""
+    """A registered task's retries and time-outs; the defaults if they aren't valid for us."""
     from perago.model.controls import RetryPolicy, TaskControls, TimeoutPolicy
 
     try:
@@ -165,13 +165,13 @@ def _controls_of(definition: Mapping[str, Any]) -> TaskControls:
 
 
 def workflow_input(
-    plan: RunPlan, workspace: WorkspaceRef | None, definition: Mapping[str, Any], *, mark: str
+    plan: RunPlan, workspace: WorkspaceRef | None, definition: Mapping[str, Any], *, key: str
 ) -> dict[str, object]:
-    """The whole input of a workflow that is to run ``plan``, by its registered definition.
+    """The whole input of a workflow that runs ``plan`` by its registered definition.
 
-    Conductor takes the definition's own params only where none at all are sent, so all are. Raises
-    DefinitionDiffersError if the definition isn't this plan's, and RunError for a param that
-    nothing in it would hand to its task.
+    Conductor uses the definition's default params only if none are sent, so all are sent. Raises
+    DefinitionDiffersError if the definition isn't this plan's, and RunError for a param that the
+    definition doesn't pass to its task.
     """
     tasks = {task.get("taskReferenceName"): task for task in _worker_tasks(definition)}
     registered = [(reference, task.get("name")) for reference, task in tasks.items()]
@@ -180,13 +180,13 @@ def workflow_input(
         raise DefinitionDiffersError(
             f"workflow {plan.name!r} is registered with other steps than the pipeline has: "
             f"{_named(registered)}, not {_named(planned)}",
-            fix="register it anew: `perago register`",
+            fix="register it again: `perago register`",
         )
     template = optional(definition, "inputTemplate", dict, "a workflow definition") or {}
     defaults = template.get("params")
     given = defaults if isinstance(defaults, dict) else {}
     body: dict[str, object] = {} if workspace is None else {"workspace": workspace.model_dump()}
-    body[START_KEY] = {"start": mark, "target": plan.target}
+    body[START_KEY] = {"start": key, "target": plan.target}
     body["params"] = {
         step.reference: _step_params(step, tasks[step.reference], given.get(step.reference))
         for step in plan.steps
@@ -194,9 +194,9 @@ def workflow_input(
     return body
 
 
-def restart_input(raw: object, workspace: WorkspaceRef | None, *, mark: str) -> dict[str, object]:
-    """A workflow's input for another one like it, which starts at ``workspace``."""
-    body: dict[str, object] = {**_input_of(raw), START_KEY: {**_own(raw), "start": mark}}
+def restart_input(raw: object, workspace: WorkspaceRef | None, *, key: str) -> dict[str, object]:
+    """A workflow's input for a new one like it that starts at ``workspace``."""
+    body: dict[str, object] = {**_input_of(raw), START_KEY: {**_own_data(raw), "start": key}}
     return body if workspace is None else {**body, "workspace": workspace.model_dump()}
 
 
@@ -207,17 +207,17 @@ def _step_params(step: StepPlan, task: Mapping[str, Any], defaults: object) -> d
     expressions = inputs.get("params")
     if isinstance(expressions, dict):
         own = f"${{workflow.input.params.{step.reference}."
-        unheard = [k for k in literals if not str(expressions.get(k, "")).startswith(own)]
-        if unheard:
+        ignored = [k for k in literals if not str(expressions.get(k, "")).startswith(own)]
+        if ignored:
             raise RunError(
-                f"step {step.reference!r}: {unheard[0]} can't be given to a run on Conductor: the "
-                f"registered workflow has {expressions.get(unheard[0])!r} there",
-                fix=f"leave {unheard[0]} out, or change the pipeline and `perago register` it",
+                f"step {step.reference!r}: {ignored[0]} can't be given to a run on Conductor: the "
+                f"registered workflow sets it to {expressions.get(ignored[0])!r}",
+                fix=f"leave {ignored[0]} out, or change the pipeline and `perago register` it",
             )
     if _result_fields(expressions) != results:
         raise DefinitionDiffersError(
             f"step {step.reference!r} is registered with other result fields than the pipeline has",
-            fix="register it anew: `perago register`",
+            fix="register it again: `perago register`",
         )
     return {**(defaults if isinstance(defaults, dict) else {}), **literals}
 
