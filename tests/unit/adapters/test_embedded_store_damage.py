@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.embedded.store.schema import database_failure
+from perago.adapters.embedded.store.schema import database_error
 from perago.adapters.local_io import file_copy
 from perago.errors import (
     AnswerLostError,
@@ -237,7 +237,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_sound(tmp_path, limit):
 def test_what_sqlite_refuses_is_told_as_an_error_of_ours(code, committing, expected):
     error = sqlite3.OperationalError("said SQLite")
     error.sqlite_errorcode = code
-    told = database_failure("/somewhere/store.db", error, committing=committing)
+    told = database_error("/somewhere/store.db", error, committing=committing)
     assert type(told) is expected
     assert "/somewhere/store.db" in str(told)
 
@@ -254,7 +254,7 @@ def test_what_sqlite_refuses_is_told_as_an_error_of_ours(code, committing, expec
     ],
 )
 def test_what_the_system_refuses_is_told_as_an_error_of_ours(number, expected):
-    told = file_copy.write_failure("/somewhere", OSError(number, os.strerror(number)))
+    told = file_copy.write_error("/somewhere", OSError(number, os.strerror(number)))
     assert type(told) is expected
     assert told.fix
 

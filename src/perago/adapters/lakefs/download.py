@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perago.adapters.lakefs.checksums import WHOLE, hashed_by_server, matches, tells
 from perago.adapters.lakefs.client import Retries
 from perago.adapters.lakefs.s3_client import asking
-from perago.adapters.local_io.file_copy import write_all, write_failure
+from perago.adapters.local_io.file_copy import write_all, write_error
 from perago.adapters.local_io.parallel import in_parallel
 from perago.errors import CorruptObjectError
 from perago.model.workspace import FetchedFile, Signature
@@ -56,7 +56,7 @@ def new_file(path: str | Path) -> Iterator[int]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise write_failure(path, error) from error
+        raise write_error(path, error) from error
 
 
 class FileAssembly:
@@ -170,7 +170,7 @@ def _disk(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise write_failure(path, error) from error
+        raise write_error(path, error) from error
 
 
 THREADS = 16

@@ -1,3 +1,1 @@
-"""What adapters stand on: files, SQLite and parallel transfers on this machine."""
-
-from __future__ import annotations
+"""Files, SQLite and parallel transfers on this machine, for any adapter that needs them."""

@@ -1,4 +1,4 @@
-"""Many files at once: a few threads that draw from one pile, and a tally of how far they are."""
+"""Many transfers at once: a few threads take items from one queue; a tally counts progress."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-_TELL_EVERY_SECONDS = 0.05
+_SECONDS_BETWEEN_CALLS = 0.05
 
 
 def in_parallel(items: Iterable[T], work: Callable[[T], R], *, threads: int) -> list[R]:
-    """``work`` on every item, results in any order; the first error ends all of it.
+    """Call ``work`` on every item; the results come in any order. The first error stops the rest.
 
-    Each thread draws the next item itself: a future per item would cost as much as a small file.
+    Each thread takes the next item itself: a future per item would cost as much as a small file.
     """
-    pile = deque(items)
+    waiting = deque(items)
     results: list[R] = []
 
-    def draw() -> None:
+    def work_on_items() -> None:
         try:
             while True:
                 try:
-                    item = pile.popleft()
+                    item = waiting.popleft()
                 except IndexError:
                     return
                 results.append(work(item))
         except BaseException:
-            pile.clear()
+            waiting.clear()
             raise
 
-    threads = min(threads, len(pile))
+    threads = min(threads, len(waiting))
     if threads <= 1:
-        draw()
+        work_on_items()
         return results
     with ThreadPoolExecutor(threads, thread_name_prefix="perago-transfer") as pool:
-        running = [pool.submit(draw) for _ in range(threads)]
+        running = [pool.submit(work_on_items) for _ in range(threads)]
         try:
             for future in running:
                 future.result()
         finally:
-            pile.clear()  # an interrupt reaches this thread only: the others end with their item
+            waiting.clear()  # an interrupt reaches this thread only: the others end too
     return results
 
 
 class Tally:
-    """Running totals, told to ``progress`` now and then, from one thread at a time."""
+    """Running totals of a transfer; calls ``progress`` at intervals, from one thread at a time."""
 
     def __init__(self, progress: OnTransfer | None, *, objects: int, total_bytes: int) -> None:
         self._progress = progress
@@ -65,30 +65,30 @@ class Tally:
         self._bytes = 0
         self._total_objects = objects
         self._total_bytes = total_bytes
-        self._told_at = 0.0
+        self._called_at = 0.0
 
     def add_bytes(self, count: int) -> None:
-        """A part of an object has been moved."""
+        """Count bytes of an object that is not complete yet."""
         self.add(0, count)
 
     def add_object(self) -> None:
-        """An object is complete."""
+        """Count a complete object."""
         self.add(1, 0)
 
     def end(self) -> None:
-        """Tell the final totals."""
+        """Call ``progress`` with the final totals."""
         if self._progress is not None:
             self._progress(self._now())
 
     def add(self, objects: int, count: int) -> None:
-        """So many objects are complete, and so many bytes have been moved."""
+        """Count complete objects and transferred bytes."""
         if self._progress is None:
             return
         with self._guard:
             self._objects += objects
             self._bytes += count
-            if time.monotonic() - self._told_at >= _TELL_EVERY_SECONDS:
-                self._told_at = time.monotonic()
+            if time.monotonic() - self._called_at >= _SECONDS_BETWEEN_CALLS:
+                self._called_at = time.monotonic()
                 self._progress(self._now())
 
     def _now(self) -> Transfer:

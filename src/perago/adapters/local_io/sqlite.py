@@ -1,4 +1,7 @@
-"""A SQLite file for any number of threads and processes. What it holds is its owner's business."""
+"""A SQLite file that any number of threads and processes use at once.
+
+The owner of the file says in a :class:`Schema` what is in it and how its errors are named.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perago.adapters.local_io.file_copy import make_directory, sync_directory, write_failure
+from perago.adapters.local_io.file_copy import make_directory, sync_directory, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,11 +25,11 @@ if TYPE_CHECKING:
 
 
 BUSY_SECONDS = 60.0
-"""How long anybody waits for the file, unless told otherwise."""
+"""How long a statement waits for the file, unless the caller sets another time."""
 
 
-class Trouble(Enum):
-    """What kind of thing SQLite ran into."""
+class ErrorKind(Enum):
+    """What kind of error SQLite raised."""
 
     BUSY = auto()
     DISK = auto()
@@ -35,26 +38,26 @@ class Trouble(Enum):
     OTHER = auto()
 
 
-_TROUBLES = {
-    sqlite3.SQLITE_BUSY: Trouble.BUSY,
-    sqlite3.SQLITE_LOCKED: Trouble.BUSY,
-    sqlite3.SQLITE_IOERR: Trouble.DISK,
-    sqlite3.SQLITE_FULL: Trouble.NO_ROOM_OR_PERMISSION,
-    sqlite3.SQLITE_READONLY: Trouble.NO_ROOM_OR_PERMISSION,
-    sqlite3.SQLITE_CANTOPEN: Trouble.NO_ROOM_OR_PERMISSION,
-    sqlite3.SQLITE_PERM: Trouble.NO_ROOM_OR_PERMISSION,
-    sqlite3.SQLITE_CORRUPT: Trouble.DAMAGE,
-    sqlite3.SQLITE_NOTADB: Trouble.DAMAGE,
+_KINDS = {
+    sqlite3.SQLITE_BUSY: ErrorKind.BUSY,
+    sqlite3.SQLITE_LOCKED: ErrorKind.BUSY,
+    sqlite3.SQLITE_IOERR: ErrorKind.DISK,
+    sqlite3.SQLITE_FULL: ErrorKind.NO_ROOM_OR_PERMISSION,
+    sqlite3.SQLITE_READONLY: ErrorKind.NO_ROOM_OR_PERMISSION,
+    sqlite3.SQLITE_CANTOPEN: ErrorKind.NO_ROOM_OR_PERMISSION,
+    sqlite3.SQLITE_PERM: ErrorKind.NO_ROOM_OR_PERMISSION,
+    sqlite3.SQLITE_CORRUPT: ErrorKind.DAMAGE,
+    sqlite3.SQLITE_NOTADB: ErrorKind.DAMAGE,
 }
 
 
-def trouble_of(error: sqlite3.Error) -> Trouble:
+def kind_of_error(error: sqlite3.Error) -> ErrorKind:
     """The kind of a SQLite error, whatever its extended code."""
-    return _TROUBLES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, Trouble.OTHER)
+    return _KINDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, ErrorKind.OTHER)
 
 
-class Failure(Protocol):
-    """Tells an error of SQLite's as one of ours; ``committing`` if it was the COMMIT itself."""
+class ErrorTranslation(Protocol):
+    """Makes one of our errors from SQLite's; ``committing`` if it was the COMMIT that failed."""
 
     def __call__(
         self, path: str, error: sqlite3.Error, *, committing: bool = False
@@ -62,28 +65,28 @@ class Failure(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What its owner knows of a database.
+class Schema:
+    """What the owner of a database defines.
 
-    ``script`` fills a new one, ``check`` raises StoreFormatError for one that isn't the owner's,
-    or not of this version, and ``failure`` names what goes wrong.
+    ``script`` creates the tables of a new one. ``check`` raises StoreFormatError for a database
+    that is not the owner's, or not of this version. ``error`` translates SQLite's errors.
     """
 
     script: str
     check: Callable[[sqlite3.Connection, str], None]
-    failure: Failure
+    error: ErrorTranslation
 
 
 class Database:
-    """Opens the file on first use, in whatever thread or process that happens, or creates it.
+    """Opens the file on its first use in each thread and process; creates it if it is missing.
 
-    Any error of SQLite's leaves it as what ``contents.failure`` makes of it. Without ``durable``
-    it survives a killed process, not a power cut.
+    Every method raises SQLite's errors as ``schema.error`` translates them. Without ``durable``
+    the file survives a killed process, but not a power cut.
     """
 
-    def __init__(self, path: Path, contents: Contents, *, durable: bool) -> None:
+    def __init__(self, path: Path, schema: Schema, *, durable: bool) -> None:
         self.path = str(path)
-        self._contents = contents
+        self._schema = schema
         self._durable = durable
         self._guard = threading.Lock()
         self._connections: dict[threading.Thread, sqlite3.Connection] = {}
@@ -98,14 +101,14 @@ class Database:
     def query(self, sql: str, *values: object) -> list[Any]:
         """All rows of one SELECT, in this thread's transaction if it is in one."""
         connection = self.connection()
-        with self._told():
+        with self._translated_errors():
             return connection.execute(sql, values).fetchall()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One unchanging view of the database for as long as the block lasts."""
         connection = self.connection()
-        with self._told():
+        with self._translated_errors():
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -114,12 +117,12 @@ class Database:
 
     @contextmanager
     def writing(self, *, wait_seconds: float | None = None) -> Iterator[sqlite3.Connection]:
-        """One transaction that nobody else's write can come between; all of it or nothing.
+        """One transaction without any other write in between; all of it is applied, or nothing.
 
-        Its turn has to come within ``wait_seconds``, or :data:`BUSY_SECONDS`.
+        It waits for other writers for ``wait_seconds``, by default :data:`BUSY_SECONDS`.
         """
         connection = self.connection()
-        with self._told():
+        with self._translated_errors():
             _begin(connection, wait_seconds)
             try:
                 yield connection
@@ -130,7 +133,7 @@ class Database:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             _roll_back(connection)
-            raise self._contents.failure(self.path, error, committing=True) from error
+            raise self._schema.error(self.path, error, committing=True) from error
 
     def close(self) -> None:
         """Close this process's connections. The next use opens new ones."""
@@ -140,25 +143,25 @@ class Database:
             self._connections = {}
 
     def __del__(self) -> None:
-        """Whoever forgets to close it leaves nothing open for Python to complain of."""
+        """Close what the owner forgot to close, so that Python gives no ResourceWarning."""
         for connection in self._connections.values():
             connection.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: start over, and neither use nor close what came through the fork."""
+        """In a forked child: start over; neither use nor close the connections of the parent."""
         _left_to_parents.extend(self._connections.values())
         self._connections = {}
         self._guard = threading.Lock()  # a thread that doesn't exist here may have held the old one
 
     def _connect(self, thread: threading.Thread) -> sqlite3.Connection:
-        with self._guard, self._told():
+        with self._guard, self._translated_errors():
             for ended in [t for t in self._connections if not t.is_alive()]:
                 self._connections.pop(ended).close()
             if not Path(self.path).exists():
                 self._create(Path(self.path))
             connection = _open(self.path, durable=self._durable)
             try:
-                self._contents.check(connection, self.path)
+                self._schema.check(connection, self.path)
             except BaseException:
                 connection.close()
                 raise
@@ -166,38 +169,38 @@ class Database:
             return connection
 
     def _create(self, path: Path) -> None:
-        """Build the file beside its place and link it there.
+        """Build the file under another name and link it to its own.
 
-        So nobody, not even after a crash, meets one without its tables, and of several processes
-        that create it at once one wins.
+        So no process finds a file without its tables, even after a crash. If several processes
+        create it at once, one wins.
         """
         try:
             make_directory(path.parent, durable=self._durable)
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as workshop:
-                built = Path(workshop) / path.name
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
+                built = Path(scratch) / path.name
                 self._build(built)
                 with suppress(FileExistsError):
                     path.hardlink_to(built)
             if self._durable:
                 sync_directory(path.parent)
         except OSError as error:
-            raise write_failure(path, error) from error
+            raise write_error(path, error) from error
 
     def _build(self, path: Path) -> None:
         connection = _open(str(path), durable=self._durable)
         try:
             # The journal mode is kept in the file; set here, no later connection races to switch.
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN;{self._contents.script}COMMIT;")
+            connection.executescript(f"BEGIN;{self._schema.script}COMMIT;")
         finally:
             connection.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._contents.failure(self.path, error) from error
+            raise self._schema.error(self.path, error) from error
 
 
 def _open(path: str, *, durable: bool) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.queue.policy import may_start, step_of
 from perago.adapters.embedded.queue.rows import (
-    CONTENTS,
+    SCHEMA,
     attempt_of,
     decode_plan,
     encode_plan,
@@ -69,7 +69,7 @@ class RunBook:
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None, durable: bool = True) -> None:
-        self._database = Database(path, CONTENTS, durable=durable)
+        self._database = Database(path, SCHEMA, durable=durable)
         self._now = time.time if clock is None else clock.now
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perago.adapters.embedded.queue.policy import Timing
-from perago.adapters.local_io.sqlite import BUSY_SECONDS, Contents, Trouble, trouble_of
+from perago.adapters.local_io.sqlite import BUSY_SECONDS, ErrorKind, Schema, kind_of_error
 from perago.errors import (
     OrchestratorError,
     OrchestratorUnavailableError,
@@ -99,34 +99,34 @@ def check_format(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def database_failure(
+def database_error(
     path: str,
     error: sqlite3.Error,
     *,
     committing: bool = False,  # noqa: ARG001 - whoever asks the queue again gets the same answer
 ) -> PeragoError:
     """The error for a statement on the database at ``path`` that SQLite refused."""
-    match trouble_of(error):
-        case Trouble.BUSY:
+    match kind_of_error(error):
+        case ErrorKind.BUSY:
             return OrchestratorUnavailableError(
                 f"the queue at {path!r} stayed locked for {BUSY_SECONDS:.0f} seconds",
                 fix="look for a stopped process that holds it, then try again",
             )
-        case Trouble.DISK | Trouble.NO_ROOM_OR_PERMISSION:
+        case ErrorKind.DISK | ErrorKind.NO_ROOM_OR_PERMISSION:
             return StoreFullError(
                 f"the queue at {path!r} can't be read or written: {error}",
                 fix="free some disk space and check the directory's permissions",
             )
-        case Trouble.DAMAGE:
+        case ErrorKind.DAMAGE:
             return StoreFormatError(
                 f"{path!r} is not a readable SQLite database: {error}",
                 fix="restore it from a backup, or move it away to start with an empty queue",
             )
-        case Trouble.OTHER:
+        case ErrorKind.OTHER:
             return OrchestratorError(f"the queue at {path!r} failed: {error}")
 
 
-CONTENTS = Contents(_TABLES + _STAMP, check_format, database_failure)
+SCHEMA = Schema(_TABLES + _STAMP, check_format, database_error)
 
 
 # --- A run's plan as JSON, so that a later process can go on without the objects it came ---

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from perago.adapters.embedded.store.parallel_copy import deliver_all
 from perago.adapters.local_io.file_copy import (
     CHUNK,
-    changed,
+    changed_error,
     check_signature,
     copy_hashing,
     hash_of,
@@ -25,7 +25,7 @@ from perago.adapters.local_io.file_copy import (
     read_whole,
     sync_directory,
     write_all,
-    write_failure,
+    write_error,
 )
 from perago.adapters.local_io.parallel import in_parallel
 from perago.errors import CorruptObjectError, WorkspaceError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from perago.adapters.embedded.store.courier import Stamp
-    from perago.adapters.local_io.file_copy import Moved
+    from perago.adapters.local_io.file_copy import OnBytes
     from perago.adapters.local_io.parallel import Tally
     from perago.model.commit import ObjectEntry
     from perago.model.workspace import Download, Upload
@@ -61,7 +61,7 @@ class Blobs:
             try:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
-                raise write_failure(directory, error) from error
+                raise write_error(directory, error) from error
 
     def path_of(self, sha256: str) -> str:
         """Where the object of that hash is, or would be."""
@@ -95,7 +95,7 @@ class Blobs:
         """Files of writers that are at work, or died."""
         return [f"{self.incoming}/{name}" for name in os.listdir(self.incoming)]
 
-    def fetch(self, entry: ObjectEntry, path: str, moved: Moved) -> FetchedFile:
+    def fetch(self, entry: ObjectEntry, path: str, moved: OnBytes) -> FetchedFile:
         """Write an object to the new file ``path``, with a stat taken after its last byte.
 
         Raises :class:`CorruptObjectError` and leaves no file if the bytes aren't the stored ones.
@@ -116,7 +116,7 @@ class Blobs:
             finally:
                 os.close(target)
         except OSError as error:
-            raise write_failure(path, error) from error
+            raise write_error(path, error) from error
         finally:
             os.close(source)
         return FetchedFile(entry.key, sha256, signature)
@@ -255,7 +255,7 @@ class Intake:
         """The size of those objects."""
         return sum(self._moved)
 
-    def add_file(self, upload: Upload, moved: Moved) -> tuple[str, int]:
+    def add_file(self, upload: Upload, moved: OnBytes) -> tuple[str, int]:
         """Store a file's bytes; returns their sha256 and size.
 
         Raises :class:`WorkspaceChangedError` if it isn't, or doesn't stay, the file whose
@@ -293,7 +293,7 @@ class Intake:
             directories.add(self._blobs.objects)
             in_parallel(sorted(directories), sync_directory, threads=UPLOAD_THREADS)
 
-    def _add_large(self, upload: Upload, source: int, moved: Moved) -> tuple[str, int]:
+    def _add_large(self, upload: Upload, source: int, moved: OnBytes) -> tuple[str, int]:
         with self._incoming() as (name, target):
             size, sha256 = copy_hashing(source, target, upload.signature.size, moved)
             check_signature(upload, source)
@@ -303,7 +303,7 @@ class Intake:
                 os.unlink(name)
         return sha256, size
 
-    def _add_spare(self, upload: Upload, source: int, moved: Moved) -> tuple[str, int]:
+    def _add_spare(self, upload: Upload, source: int, moved: OnBytes) -> tuple[str, int]:
         """Take in the file itself, by another name; only its hash costs anything."""
         size, sha256 = hash_of(source, moved)
         check_signature(upload, source)
@@ -317,7 +317,7 @@ class Intake:
             return self._add_large(upload, source, lambda _count: None)
         try:
             if os.stat(name).st_ino != upload.signature.inode:
-                raise changed(  # noqa: TRY301 - the cleanup below is for this error too
+                raise changed_error(  # noqa: TRY301 - the cleanup below is for this error too
                     upload, "another file has taken its name"
                 )
             os.fchmod(source, 0o444)
@@ -325,7 +325,7 @@ class Intake:
         except BaseException as error:
             os.unlink(name)
             if isinstance(error, OSError):
-                raise write_failure(name, error) from error
+                raise write_error(name, error) from error
             raise
         return sha256, size
 
@@ -353,7 +353,7 @@ class Intake:
             finally:
                 os.close(target)
         except OSError as error:
-            raise write_failure(name, error) from error
+            raise write_error(name, error) from error
 
     def _place(self, name: str, target: int, sha256: str, size: int) -> None:
         if self._blobs.durable:

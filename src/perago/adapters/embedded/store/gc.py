@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.embedded.store.schema import held
 from perago.adapters.embedded.store.trees import EMPTY, decode_range, decode_tree
-from perago.adapters.local_io.file_copy import write_failure
+from perago.adapters.local_io.file_copy import write_error
 
 if TYPE_CHECKING:
     import sqlite3
@@ -150,4 +150,4 @@ def _remove(paths: Iterable[str]) -> None:
         try:
             os.unlink(path)  # noqa: PTH108 - a Path for each of them would cost as much as this
         except OSError as error:
-            raise write_failure(path, error) from error
+            raise write_error(path, error) from error

@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perago.adapters.local_io.file_copy import write_failure
-from perago.adapters.local_io.sqlite import Contents, Trouble, trouble_of
+from perago.adapters.local_io.file_copy import write_error
+from perago.adapters.local_io.sqlite import ErrorKind, Schema, kind_of_error
 from perago.errors import (
     AnswerLostError,
     StoreError,
@@ -31,7 +31,7 @@ def held(path: str, *, exclusive: bool, wait_seconds: float, purpose: str) -> It
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise write_failure(path, error) from error
+        raise write_error(path, error) from error
     try:
         if not try_lock(descriptor, shared=not exclusive, timeout=wait_seconds):
             holder = "uploads are going on" if exclusive else "garbage collection is going on"
@@ -107,36 +107,36 @@ def _format_of(connection: sqlite3.Connection) -> str:
     return str(row[0]) if row else "unknown (it has no format number)"
 
 
-def database_failure(path: str, error: sqlite3.Error, *, committing: bool = False) -> StoreError:
+def database_error(path: str, error: sqlite3.Error, *, committing: bool = False) -> StoreError:
     """The error for a statement on the database at ``path`` that SQLite refused.
 
     ``committing`` says that it was the COMMIT itself: if the disk failed there, the transaction's
     last frame may be on it, and a later recovery may still find it.
     """
     said = f"{path!r}: {error}"
-    match trouble_of(error):
-        case Trouble.BUSY:
+    match kind_of_error(error):
+        case ErrorKind.BUSY:
             return StoreUnavailableError(
                 f"another process held the store for too long: {said}",
                 fix="find what is writing to the store, or try again",
             )
-        case Trouble.DISK if committing:
+        case ErrorKind.DISK if committing:
             return AnswerLostError(
                 f"the disk failed while a commit was being written: {said}",
                 fix="check that filesystem, then look at the branch: the change may be there",
             )
-        case Trouble.DISK | Trouble.NO_ROOM_OR_PERMISSION:
+        case ErrorKind.DISK | ErrorKind.NO_ROOM_OR_PERMISSION:
             return StoreFullError(
                 f"can't write the store's database {said}",
                 fix="free space on that filesystem and let this user write there, then try again",
             )
-        case Trouble.DAMAGE:
+        case ErrorKind.DAMAGE:
             return StoreFormatError(
                 f"the store's database can't be read: {said}",
                 fix="restore the store's directory from a backup, or choose another one",
             )
-        case Trouble.OTHER:
+        case ErrorKind.OTHER:
             return StoreError(f"the store's database failed: {said}")
 
 
-CONTENTS = Contents(_TABLES + _STAMP, check_format, database_failure)
+SCHEMA = Schema(_TABLES + _STAMP, check_format, database_error)

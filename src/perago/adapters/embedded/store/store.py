@@ -24,9 +24,9 @@ from perago.adapters.embedded.store.refs import (
     check_repository_name,
     insert_commit,
 )
-from perago.adapters.embedded.store.schema import CONTENTS, held
+from perago.adapters.embedded.store.schema import SCHEMA, held
 from perago.adapters.embedded.store.trees import TreeRows
-from perago.adapters.local_io.file_copy import make_directory, write_failure
+from perago.adapters.local_io.file_copy import make_directory, write_error
 from perago.adapters.local_io.parallel import Tally, in_parallel
 from perago.adapters.local_io.sqlite import Database
 from perago.errors import (
@@ -80,12 +80,12 @@ class EmbeddedStore:
         try:
             make_directory(self.root, durable=durable)
         except OSError as error:
-            raise write_failure(self.root, error) from error
+            raise write_error(self.root, error) from error
         self._now = time.time if clock is None else clock.now
         self._conditional = semantics == "atomic"
         self._lock = str(self.root / "lock")
         self._blobs = Blobs(self.root, durable=durable)
-        self._database = Database(self.root / "store.db", CONTENTS, durable=durable)
+        self._database = Database(self.root / "store.db", SCHEMA, durable=durable)
         self._database.connection()
         self._refs = Refs(self._database)
         self._trees = TreeRows(self._database)

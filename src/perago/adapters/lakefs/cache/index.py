@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perago.adapters.local_io.sqlite import Contents, Database, Trouble, trouble_of
+from perago.adapters.local_io.sqlite import Database, ErrorKind, Schema, kind_of_error
 from perago.errors import StoreError, StoreFormatError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _check(connection: sqlite3.Connection, path: str) -> None:
 
 def _failure(path: str, error: sqlite3.Error, *, committing: bool = False) -> StoreError:
     del committing  # what may have been written is the same as what wasn't: it is looked up
-    if trouble_of(error) is Trouble.DAMAGE:
+    if kind_of_error(error) is ErrorKind.DAMAGE:
         return StoreFormatError(f"the cache's index {path!r} is damaged: {error}")
     return StoreUnavailableError(f"the cache's index {path!r} failed: {error}")
 
@@ -70,7 +70,7 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database = Database(path, Contents(_TABLES, _check, _failure), durable=False)
+        self._database = Database(path, Schema(_TABLES, _check, _failure), durable=False)
         self._inode: int | None = None
 
     def close(self) -> None:
