@@ -18,7 +18,14 @@ from rich.text import Text
 from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, status, style_of
 from perago.model.attempt import AttemptStep
 from perago.model.progress import Transfer
-from perago.worker.events import NullObserver
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    RetryAwaited,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from perago.model.attempt import Attempt
     from perago.model.progress import Progress
     from perago.model.run import RunRecord
-    from perago.worker.events import Observer
+    from perago.worker.events import Observer, WorkerEvent
 
 
 _STEP_WORDS = {
@@ -107,54 +114,56 @@ class Warnings:
         return is_new
 
 
-class JsonLines(NullObserver):
+class JsonLines:
     """Each step's event, as it stands in the journal, on standard error; each warning once."""
 
     def __init__(self) -> None:
         self._warnings = Warnings()
 
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        del attempt
-        if "warning" not in fields or self._warnings.are_new_in(fields):
-            echo_err(json.dumps(fields, ensure_ascii=False, default=str))
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case StepEnded(_, fields):
+                if "warning" not in fields or self._warnings.are_new_in(fields):
+                    self._line(fields)
+            case AttemptEnded(attempt):
+                self._line(
+                    {
+                        "step": "attempt.ended",
+                        "run": attempt.workflow_instance_id,
+                        "reference": attempt.reference_task_name,
+                        "task_id": attempt.task_id,
+                        "retry": attempt.retry_count,
+                        "status": event.text,
+                        "reason": event.reason,
+                    }
+                )
+            case _:
+                pass
 
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        fields = {
-            "step": "attempt.ended",
-            "run": attempt.workflow_instance_id,
-            "reference": attempt.reference_task_name,
-            "task_id": attempt.task_id,
-            "retry": attempt.retry_count,
-            "status": status,
-            "reason": reason,
-        }
-        self.step_ended(attempt, fields)
+    def _line(self, fields: Mapping[str, object]) -> None:
+        echo_err(json.dumps(fields, ensure_ascii=False, default=str))
 
 
-class PlainLines(NullObserver):
+class PlainLines:
     """A line of prose per attempt and step, for people who read it in a file."""
 
     def __init__(self) -> None:
         self._warnings = Warnings()
 
-    def attempt_started(self, attempt: Attempt) -> None:
-        retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
-        echo_err(f"{attempt.reference_task_name}{retry}")
-
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        del attempt
-        echo_err(f"    {_STEP_WORDS.get(step, step)}")
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        if self._warnings.are_new_in(fields):
-            echo_err(_warning(attempt, fields))
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        del attempt
-        echo_err(f"    {status}" + (f": {reason}" if reason else ""))
-
-    def waiting(self, seconds: float) -> None:
-        del seconds  # the start of the next attempt says it
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted(execution):
+                attempt = execution.attempt
+                retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
+                echo_err(f"{attempt.reference_task_name}{retry}")
+            case StepStarted(_, step):
+                echo_err(f"    {_STEP_WORDS.get(step, step)}")
+            case StepEnded(attempt, fields) if self._warnings.are_new_in(fields):
+                echo_err(_warning(attempt, fields))
+            case AttemptEnded(reason=reason):
+                echo_err(f"    {event.text}" + (f": {reason}" if reason else ""))
+            case _:
+                pass
 
 
 class _Row:
@@ -169,7 +178,7 @@ class _Row:
         self.progress: Progress | None = None
 
 
-class LiveTable(NullObserver):
+class LiveTable:
     """A row per step: where it is, how far a transfer got, how long it has taken.
 
     Warnings go ``above`` it, where they stay.
@@ -191,30 +200,37 @@ class LiveTable(NullObserver):
                 row.detail = STARTING
                 return
 
-    def attempt_started(self, attempt: Attempt) -> None:
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted():
+                self._started(event.attempt)
+            case StepStarted(attempt, step):
+                row = self._row(attempt)
+                row.detail, row.progress = _STEP_WORDS.get(step, step), None
+            case StepEnded(attempt, fields) if self._warnings.are_new_in(fields):
+                self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
+            case StepProgressed(attempt, _, progress):
+                self._row(attempt).progress = progress
+            case AttemptEnded():
+                self._ended(event)
+            case RetryAwaited(seconds):
+                self._waiting(seconds)
+            case _:
+                pass
+
+    def _started(self, attempt: Attempt) -> None:
         row = self._row(attempt)
         row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
         row.began, row.progress = time.monotonic(), None
 
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        row = self._row(attempt)
-        row.detail, row.progress = _STEP_WORDS.get(step, step), None
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        if self._warnings.are_new_in(fields):
-            self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
-
-    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None:
-        del step
-        self._row(attempt).progress = progress
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        row = self._row(attempt)
+    def _ended(self, ended: AttemptEnded) -> None:
+        row = self._row(ended.attempt)
         if row.began is not None:
             row.seconds += time.monotonic() - row.began
-        row.status, row.detail, row.began, row.progress = status, reason or "", None, None
+        row.status, row.detail = ended.text, ended.reason or ""
+        row.began, row.progress = None, None
 
-    def waiting(self, seconds: float) -> None:
+    def _waiting(self, seconds: float) -> None:
         for row in self._rows.values():
             if row.status not in ("", "COMPLETED", "IN_PROGRESS"):
                 row.detail = f"trying again in {seconds:.0f} s" + _after_reason(row.detail)

@@ -15,8 +15,16 @@ import click
 from perago.cli.options import common_options
 from perago.cli.output import echo_err, is_terminal
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, duration
-from perago.model.attempt import AttemptStep
-from perago.worker.events import NullObserver
+from perago.model.attempt import AttemptStep, TaskStatus
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    ProblemFound,
+    StepEnded,
+    StepStarted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from perago.errors import PeragoError
     from perago.model.attempt import Attempt
     from perago.settings import Settings
+    from perago.worker.events import WorkerEvent
 
 
 # --- What a worker says of its attempts while it serves: a line for each that ends ---
@@ -40,16 +49,24 @@ class _Seen:
     path: object = None
 
 
-class _Attempts(NullObserver):
+class _Attempts:
     """Gathers what the line of an attempt says, until it has ended."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, _Seen] = {}
 
-    def attempt_started(self, attempt: Attempt) -> None:
-        self._under_way[attempt.task_id] = _Seen(time.monotonic())
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted():
+                self._under_way[event.attempt.task_id] = _Seen(time.monotonic())
+            case StepEnded(attempt, fields):
+                self._step_ended(attempt, fields)
+            case AttemptEnded(attempt):
+                self._say(event, self._under_way.pop(attempt.task_id, _Seen(time.monotonic())))
+            case _:
+                pass
 
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
+    def _step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
         seen = self._under_way.get(attempt.task_id)
         if seen and fields["step"] == AttemptStep.PUBLISH:
             seen.level, seen.ref = fields.get("level"), fields.get("ref")
@@ -57,11 +74,7 @@ class _Attempts(NullObserver):
         if "warning" in fields:
             self._warn(attempt, str(fields["warning"]))
 
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        seen = self._under_way.pop(attempt.task_id, _Seen(time.monotonic()))
-        self._say(attempt, seen, status, reason)
-
-    def _say(self, attempt: Attempt, seen: _Seen, status: str, reason: str | None) -> None:
+    def _say(self, ended: AttemptEnded, seen: _Seen) -> None:
         raise NotImplementedError
 
     def _warn(self, attempt: Attempt, warning: str) -> None:
@@ -74,25 +87,26 @@ class JsonAttempts(_Attempts):
     def serving(self, worker_id: str, modules: Sequence[str], jobs: int | None) -> None:
         self._line("serving", worker=worker_id, modules=list(modules), jobs=jobs)
 
-    def orchestrator_heard(self) -> None:
-        self._line("orchestrator.heard")
+    def observe(self, event: WorkerEvent) -> None:
+        super().observe(event)
+        match event:
+            case OrchestratorReachable():
+                self._line("orchestrator.heard")
+            case OrchestratorUnreachable(error):
+                self._problem("orchestrator.unheard", error)
+            case ProblemFound(error):
+                self._problem("trouble", error)
+            case StepStarted(attempt, AttemptStep.PUBLISH):  # it is better left to finish
+                self._line("attempt.publishing", **_identity(attempt))
+            case _:
+                pass
 
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        self._line("orchestrator.unheard", code=error.code, message=error.message, fix=error.fix)
-
-    def trouble(self, error: PeragoError) -> None:
-        self._line("trouble", code=error.code, message=error.message, fix=error.fix)
-
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        if step == AttemptStep.PUBLISH:  # from here on it is better left to finish
-            self._line("attempt.publishing", **_identity(attempt))
-
-    def _say(self, attempt: Attempt, seen: _Seen, status: str, reason: str | None) -> None:
+    def _say(self, ended: AttemptEnded, seen: _Seen) -> None:
         self._line(
             "attempt.ended",
-            **_identity(attempt),
-            status=status,
-            reason=reason,
+            **_identity(ended.attempt),
+            status=ended.text,
+            reason=ended.reason,
             level=seen.level,
             path=seen.path,
             ref=seen.ref,
@@ -101,6 +115,9 @@ class JsonAttempts(_Attempts):
 
     def _warn(self, attempt: Attempt, warning: str) -> None:
         self._line("warning", **_identity(attempt), warning=warning)
+
+    def _problem(self, event: str, error: PeragoError) -> None:
+        self._line(event, code=error.code, message=error.message, fix=error.fix)
 
     def _line(self, event: str, **fields: object) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -114,32 +131,33 @@ class PlainAttempts(_Attempts):
         at_a_time = f" with {jobs} at a time" if jobs else ""
         echo_err(f"{_now()}serving {', '.join(modules)}{at_a_time}, as {worker_id}")
 
-    def orchestrator_heard(self) -> None:
-        echo_err(f"{_now()}{click.style('Conductor answers', fg='green')}")
+    def observe(self, event: WorkerEvent) -> None:
+        super().observe(event)
+        match event:
+            case OrchestratorReachable():
+                echo_err(f"{_now()}{click.style('Conductor answers', fg='green')}")
+            case OrchestratorUnreachable(error):
+                echo_err(f"{_now()}{click.style('Conductor is unreachable', fg='yellow')}: {error}")
+            case ProblemFound(error):
+                echo_err(f"{_now()}{click.style('trouble', fg='yellow')}: {error}")
+            case AttemptStarted():
+                echo_err(f"{_now()}{click.style('▸', fg='blue')} {_name(event.attempt)}")
+            case _:
+                pass
 
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        echo_err(f"{_now()}{click.style('Conductor is away', fg='yellow')}: {error}")
-
-    def trouble(self, error: PeragoError) -> None:
-        echo_err(f"{_now()}{click.style('trouble', fg='yellow')}: {error}")
-
-    def attempt_started(self, attempt: Attempt) -> None:
-        super().attempt_started(attempt)
-        echo_err(f"{_now()}{click.style('▸', fg='blue')} {_name(attempt)}")
-
-    def _say(self, attempt: Attempt, seen: _Seen, status: str, reason: str | None) -> None:
-        good = status == "COMPLETED"
+    def _say(self, ended: AttemptEnded, seen: _Seen) -> None:
+        good, reason = _is_completed(ended), ended.reason
         mark = click.style("✓" if good else "✗", fg="green" if good else "red")
         took = duration(time.monotonic() - seen.began)
         published = f"  {seen.path} {str(seen.ref)[:COMMIT_LENGTH]} ({seen.level})"
         tail = (published if good and seen.ref else "") + (f"  {reason}" if reason else "")
-        echo_err(f"{_now()}{mark} {_name(attempt)}  {status}  {took}{tail}")
+        echo_err(f"{_now()}{mark} {_name(ended.attempt)}  {ended.text}  {took}{tail}")
 
     def _warn(self, attempt: Attempt, warning: str) -> None:
         echo_err(f"{_now()}{click.style('warning', fg='yellow')}: {_name(attempt)}: {warning}")
 
 
-class Counted(NullObserver):
+class Counted:
     """How many attempts ended, for the last line."""
 
     def __init__(self) -> None:
@@ -147,10 +165,10 @@ class Counted(NullObserver):
         self.attempts = 0
         self.completed = 0
 
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        del attempt, reason
-        self.attempts += 1
-        self.completed += status == "COMPLETED"
+    def observe(self, event: WorkerEvent) -> None:
+        if isinstance(event, AttemptEnded):
+            self.attempts += 1
+            self.completed += _is_completed(event)
 
     def document(self) -> dict[str, object]:
         return {
@@ -158,6 +176,10 @@ class Counted(NullObserver):
             "completed": self.completed,
             "seconds": round(time.monotonic() - self._began, 3),
         }
+
+
+def _is_completed(ended: AttemptEnded) -> bool:
+    return ended.accepted and ended.status is TaskStatus.COMPLETED
 
 
 def _identity(attempt: Attempt) -> dict[str, object]:

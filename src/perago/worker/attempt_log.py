@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from perago.flow.report import short_reason
 from perago.model.attempt import AttemptStep
-from perago.worker.messages import Progressed, StepEnded, StepStarted
+from perago.worker.messages import StepEnd, StepProgress, StepStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -251,14 +251,14 @@ class ExecutorJournal:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": str(step)}
         event = {**line, **self._bound, **fields}
         self._record.event(event)
-        self._outbox.put(StepEnded(event))
+        self._outbox.put(StepEnd(event))
         if step not in _STEPS_OF_ALL:
             self._record.keep()
             self._tell_if_it_lasts()
 
     def started(self, step: AttemptStep) -> None:
         self._whereabouts.step = step
-        self._outbox.put(StepStarted(step))
+        self._outbox.put(StepStart(step))
         if step not in _STEPS_OF_ALL:
             self._record.keep()
         if step == _TOLD_AT_ONCE:
@@ -283,7 +283,7 @@ class ExecutorJournal:
             if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
                 return
             self._last_progress = now
-        self._outbox.put(Progressed(step, progress))
+        self._outbox.put(StepProgress(step, progress))
         self._tell_if_it_lasts()
 
     def failure(self, error: BaseException) -> None:

@@ -1,152 +1,189 @@
-"""Whoever looks on while attempts run: a terminal, a log, metrics, a test."""
+"""What a supervisor says about its work, as values, and the protocol of what consumes them.
+
+The views of the command line, the log lines of ``perago start``, metrics, traces, lineage and the
+health endpoint are all observers of these events.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-from perago.model.attempt import TaskStatus
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.errors import PeragoError
-    from perago.model.attempt import Attempt, AttemptStep, Execution
+    from perago.model.attempt import Attempt, AttemptStep, Execution, TaskStatus
     from perago.model.progress import Progress
 
 
-LOST = "LOST"
-"""The status of an attempt that was stopped, as the orchestrator no longer counted on it."""
+class Ending(Enum):
+    """Why an attempt is over for this worker."""
+
+    ACCEPTED = auto()
+    """The orchestrator accepted a report of it."""
+    NOT_ACCEPTED = auto()
+    """It was reported, and the orchestrator did not accept the report."""
+    LEASE_LOST = auto()
+    """It was stopped: it was no longer the current attempt."""
+    SUPERSEDED = auto()
+    """Its executor died, and another delivery of the same task reports the result."""
+    UNKNOWN = auto()
+    """Its executor died, and the orchestrator no longer knows the task."""
+    GIVEN_BACK = auto()
+    """The worker stops; the orchestrator delivers the task to another one."""
+    LEFT_TO_LEASE = auto()
+    """The worker stops while the attempt publishes; it is retried when its lease ends."""
+
+
+_WORDS = {
+    Ending.LEASE_LOST: "LOST",
+    Ending.SUPERSEDED: "SUPERSEDED",
+    Ending.UNKNOWN: "UNKNOWN",
+    Ending.GIVEN_BACK: "STOPPED",
+    Ending.LEFT_TO_LEASE: "STOPPED",
+}
+_TEXTS = {
+    **_WORDS,
+    Ending.GIVEN_BACK: "stopped (given back)",
+    Ending.LEFT_TO_LEASE: "stopped (left to its lease: it was publishing)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    execution: Execution
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.execution.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    attempt: Attempt
+    step: AttemptStep
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A step ended, or something happened between two steps: one event of the attempt's log.
+
+    ``fields`` are listed in ``docs/reference/logs.md``.
+    """
+
+    attempt: Attempt
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgressed:
+    attempt: Attempt
+    step: AttemptStep
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """Sent once for each :class:`AttemptStarted`, and for an attempt that could not be started.
+
+    ``status`` is set if ``ending`` is ACCEPTED or NOT_ACCEPTED.
+    """
+
+    attempt: Attempt
+    ending: Ending
+    status: TaskStatus | None = None
+    reason: str | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.ending is Ending.ACCEPTED
+
+    @property
+    def word(self) -> str:
+        """The task's status, or one word for an attempt that has none; for metrics and traces."""
+        return _WORDS.get(self.ending) or str(self.status)
+
+    @property
+    def text(self) -> str:
+        """The same for people and log lines, with what they should know about it."""
+        if self.ending is Ending.NOT_ACCEPTED:
+            return f"{self.status} (not accepted)"
+        return _TEXTS.get(self.ending) or str(self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAccepted:
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorLost:
+    """An executor died, at this attempt or idle. The attempt's :class:`AttemptEnded` follows."""
+
+    attempt: Attempt | None
+    death: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAwaited:
+    """There is nothing to do until a retry is due in that many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorReachable:
+    """The orchestrator answers, for the first time or again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorUnreachable:
+    """The orchestrator is unreachable or rejects our credentials; polling continues."""
+
+    error: PeragoError
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFound:
+    """Something is wrong that a person should fix; the worker continues as far as it can."""
+
+    error: PeragoError
+
+
+WorkerEvent: TypeAlias = (
+    AttemptStarted
+    | StepStarted
+    | StepEnded
+    | StepProgressed
+    | AttemptEnded
+    | HeartbeatAccepted
+    | ExecutorLost
+    | RetryAwaited
+    | OrchestratorReachable
+    | OrchestratorUnreachable
+    | ProblemFound
+)
 
 
 class Observer(Protocol):
-    """Called from the supervisor's own thread; must neither block it nor raise."""
-
-    def attempt_started(self, attempt: Attempt) -> None: ...
-
-    def execution_began(self, execution: Execution) -> None:
-        """After the start of its attempt, and before anything else about that."""
+    def observe(self, event: WorkerEvent) -> None:
+        """Called in the supervisor's own thread. Must neither block nor raise."""
         ...
-
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None: ...
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
-
-    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None: ...
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        """Once for each start.
-
-        A ``status`` that the orchestrator has accepted is a TaskStatus and nothing else; any other
-        one begins with a word and may go on in prose.
-        """
-        ...
-
-    def waiting(self, seconds: float) -> None:
-        """Nothing to do until a retry is due in that many seconds."""
-        ...
-
-    def lease_renewed(self, attempt: Attempt) -> None:
-        """A heartbeat was accepted."""
-        ...
-
-    def executor_lost(self, attempt: Attempt | None, death: str) -> None:
-        """An executor died by itself, at this attempt or idle. The attempt's end is told later."""
-        ...
-
-    def orchestrator_heard(self) -> None:
-        """It answers: for the first time, or again."""
-        ...
-
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        """It stopped answering, or doesn't let us in; it is asked on."""
-        ...
-
-    def trouble(self, error: PeragoError) -> None:
-        """Something is wrong that a person should see to; the work goes on as far as it can."""
-        ...
-
-
-def outcome(status: str) -> tuple[str, bool]:
-    """An attempt's end in one word, and whether the orchestrator accepted it."""
-    return status.partition(" ")[0].upper(), status in TaskStatus.__members__
 
 
 class NullObserver:
-    def attempt_started(self, attempt: Attempt) -> None: ...
-
-    def execution_began(self, execution: Execution) -> None: ...
-
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None: ...
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None: ...
-
-    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None: ...
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None: ...
-
-    def waiting(self, seconds: float) -> None: ...
-
-    def lease_renewed(self, attempt: Attempt) -> None: ...
-
-    def executor_lost(self, attempt: Attempt | None, death: str) -> None: ...
-
-    def orchestrator_heard(self) -> None: ...
-
-    def orchestrator_unheard(self, error: PeragoError) -> None: ...
-
-    def trouble(self, error: PeragoError) -> None: ...
+    def observe(self, event: WorkerEvent) -> None:
+        """Does nothing."""
 
 
 class Observers:
-    """Several watchers as one, told in the order they are given."""
+    """Passes each event to several observers, in the order given."""
 
-    def __init__(self, *watchers: Observer) -> None:
-        self._watchers = watchers
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
 
-    def attempt_started(self, attempt: Attempt) -> None:
-        for each in self._watchers:
-            each.attempt_started(attempt)
-
-    def execution_began(self, execution: Execution) -> None:
-        for each in self._watchers:
-            each.execution_began(execution)
-
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        for each in self._watchers:
-            each.step_started(attempt, step)
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        for each in self._watchers:
-            each.step_ended(attempt, fields)
-
-    def progressed(self, attempt: Attempt, step: AttemptStep, progress: Progress) -> None:
-        for each in self._watchers:
-            each.progressed(attempt, step, progress)
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        for each in self._watchers:
-            each.attempt_ended(attempt, status, reason)
-
-    def waiting(self, seconds: float) -> None:
-        for each in self._watchers:
-            each.waiting(seconds)
-
-    def lease_renewed(self, attempt: Attempt) -> None:
-        for each in self._watchers:
-            each.lease_renewed(attempt)
-
-    def executor_lost(self, attempt: Attempt | None, death: str) -> None:
-        for each in self._watchers:
-            each.executor_lost(attempt, death)
-
-    def orchestrator_heard(self) -> None:
-        for each in self._watchers:
-            each.orchestrator_heard()
-
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        for each in self._watchers:
-            each.orchestrator_unheard(error)
-
-    def trouble(self, error: PeragoError) -> None:
-        for each in self._watchers:
-            each.trouble(error)
+    def observe(self, event: WorkerEvent) -> None:
+        for each in self._observers:
+            each.observe(event)

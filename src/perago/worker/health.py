@@ -19,14 +19,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from perago.errors import RuntimeConfigError
-from perago.worker.events import NullObserver
+from perago.worker.events import OrchestratorReachable, OrchestratorUnreachable
 from perago.worker.observers import open_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from perago.errors import PeragoError
-    from perago.worker.events import Observer
+    from perago.worker.events import Observer, WorkerEvent
 
 
 # --- How a worker stands, and what follows from it: whether it is to be restarted, and ---
@@ -82,7 +81,7 @@ class ServiceProbe(Protocol):
     def stopping(self) -> bool: ...
 
 
-class WorkerHealth(NullObserver):
+class WorkerHealth:
     """What is known of a worker from outside: whom it serves tells whether it is heard."""
 
     def __init__(self) -> None:
@@ -94,11 +93,14 @@ class WorkerHealth(NullObserver):
     def show(self, service: ServiceProbe) -> None:
         self._service = service
 
-    def orchestrator_heard(self) -> None:
-        self._heard, self._trouble = True, None
-
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        self._trouble = error.code
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case OrchestratorReachable():
+                self._heard, self._trouble = True, None
+            case OrchestratorUnreachable(error):
+                self._trouble = error.code
+            case _:
+                pass
 
     def state(self) -> ServiceState:
         if (service := self._service) is None:

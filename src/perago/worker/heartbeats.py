@@ -48,7 +48,7 @@ class LeaseLost:
     """
 
     delivery_id: str
-    status: str
+    status: TaskStatus | None
     why: str
     delivered_again: bool = False
 
@@ -70,7 +70,7 @@ def tend(
             return LeaseRenewed(delivery.id, now)
         standing = orchestrator.reload(delivery.attempt)
     except UnknownAttemptError:
-        return LeaseLost(delivery.id, "UNKNOWN", "the orchestrator doesn't know it any more")
+        return LeaseLost(delivery.id, None, "the orchestrator doesn't know it any more")
     if is_superseded(delivery, standing):
         why = f"it was delivered again, to {standing.worker_id}"
         if standing.status is TaskStatus.SCHEDULED:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perago.model.attempt import AttemptStep, TaskStatus
 from perago.model.outcome import PublishPath
 from perago.model.workspace import key_prefix
-from perago.worker.events import NullObserver, outcome
+from perago.worker.events import AttemptEnded, AttemptStarted, StepEnded, StepStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
 
     from perago.model.attempt import Attempt, Execution
+    from perago.worker.events import WorkerEvent
 
 
-STOPPED = "STOPPED"
 _FAILURES = (TaskStatus.FAILED, TaskStatus.FAILED_WITH_TERMINAL_ERROR, TaskStatus.TIMED_OUT)
 _NOTHING_NEW = (PublishPath.UNCHANGED, PublishPath.READ_ONLY)
 
@@ -74,7 +74,7 @@ class LineageEvent:
     reason: str | None = None
 
 
-class LineageObserver(NullObserver):
+class LineageObserver:
     """Tells ``send`` of each attempt's start as soon as its input is known, and of its end.
 
     ``send`` must neither block nor raise.
@@ -84,33 +84,36 @@ class LineageObserver(NullObserver):
         self._send = send
         self._running: dict[Attempt, _Followed] = {}
 
-    def execution_began(self, execution: Execution) -> None:
-        begun = LineageEvent(execution, Transition.START, datetime.now(UTC))
-        self._running[execution.attempt] = _Followed(begun)
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted(execution):
+                begun = LineageEvent(execution, Transition.START, datetime.now(UTC))
+                self._running[execution.attempt] = _Followed(begun)
+            case StepStarted(attempt, AttemptStep.BODY):
+                if followed := self._running.get(attempt):
+                    self._tell_start(followed)
+            case StepEnded(attempt, fields):
+                if followed := self._running.get(attempt):
+                    self._step_ended(followed, fields)
+            case AttemptEnded(attempt):
+                # None if it was refused before it began.
+                if followed := self._running.pop(attempt, None):
+                    self._tell_start(followed)
+                    self._send(ended(followed.known, event, datetime.now(UTC)))
+            case _:
+                pass
 
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        if step == AttemptStep.BODY and (followed := self._running.get(attempt)):
-            self._tell_start(followed)
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        followed = self._running.get(attempt)
-        if followed is None:
-            return
+    def _step_ended(self, followed: _Followed, fields: Mapping[str, object]) -> None:
         followed.known = learned(followed.known, fields)
         if fields.get("step") == AttemptStep.DIRECTORY:
             self._tell_start(followed)
 
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        followed = self._running.pop(attempt, None)
-        if followed is None:  # it was refused before it began
-            return
-        self._tell_start(followed)
-        self._send(ended(followed.known, status, reason, datetime.now(UTC)))
-
     def close(self) -> None:
-        """Nothing more will be told of what is still under way: it is being stopped."""
-        for attempt in list(self._running):
-            self.attempt_ended(attempt, STOPPED, None)
+        """Say of each attempt that is still running that it is stopped: nothing will follow."""
+        for followed in self._running.values():
+            self._tell_start(followed)
+            self._send(aborted(followed.known, datetime.now(UTC)))
+        self._running.clear()
 
     def _tell_start(self, followed: _Followed) -> None:
         if not followed.is_told:
@@ -143,13 +146,17 @@ def learned(known: LineageEvent, event: Mapping[str, Any]) -> LineageEvent:
     return known
 
 
-def ended(known: LineageEvent, status: str, reason: str | None, at: datetime) -> LineageEvent:
-    """The end, by the word that watchers are told. Only what was accepted has an output."""
-    word, accepted = outcome(status)
-    if word == TaskStatus.COMPLETED and accepted:
+def ended(known: LineageEvent, event: AttemptEnded, at: datetime) -> LineageEvent:
+    """The event of an attempt's end. Only an accepted result has an output."""
+    if event.accepted and event.status is TaskStatus.COMPLETED:
         return replace(known, transition=Transition.COMPLETE, at=at)
-    transition = Transition.FAIL if word in _FAILURES else Transition.ABORT
-    return replace(known, transition=transition, at=at, output=None, files=None, reason=reason)
+    if event.status in _FAILURES:
+        return replace(aborted(known, at), transition=Transition.FAIL, reason=event.reason)
+    return replace(aborted(known, at), reason=event.reason)
+
+
+def aborted(known: LineageEvent, at: datetime) -> LineageEvent:
+    return replace(known, transition=Transition.ABORT, at=at, output=None, files=None)
 
 
 def _checked(event: Mapping[str, Any]) -> list[CheckResult]:

@@ -12,7 +12,7 @@ from perago.file_lock import is_locked, owned
 from perago.model.run import RunStatus
 from perago.wiring import open_queue, open_store, system_clock
 from perago.worker.cleanup import RUNNER_LOCK, clear_leftovers
-from perago.worker.events import Observers
+from perago.worker.events import Observers, RetryAwaited
 from perago.worker.messages import ExecutorConfig
 from perago.worker.observers import lineage
 from perago.worker.orchestrator_link import InlineLink
@@ -100,7 +100,7 @@ def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher:
         return
     due = queue.next_due(run_id)
     if due is not None and (seconds := due - system_clock().now()) > 0:
-        watcher.waiting(seconds)
+        watcher.observe(RetryAwaited(seconds))
 
 
 @contextmanager

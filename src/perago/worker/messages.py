@@ -106,18 +106,18 @@ class StartFailed:
     error: PeragoError
 
 
-class StepStarted(NamedTuple):
+class StepStart(NamedTuple):
     step: AttemptStep
 
 
-class StepEnded(NamedTuple):
+class StepEnd(NamedTuple):
     """From an executor: a step's event, as it stands in the journal."""
 
     fields: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class StepProgress:
     step: AttemptStep
     progress: Progress
 
@@ -139,7 +139,7 @@ class Finished(NamedTuple):
     accepted: bool
 
 
-FromExecutor = Ready | StartFailed | StepStarted | StepEnded | Progressed | Reporting | Finished
+FromExecutor = Ready | StartFailed | StepStart | StepEnd | StepProgress | Reporting | Finished
 ToExecutor = Assignment | LeaseRenewed | HeartbeatsStopped
 
 

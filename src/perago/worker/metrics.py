@@ -13,15 +13,24 @@ from typing import TYPE_CHECKING, Literal
 from opentelemetry.metrics import Observation
 
 from perago.model.attempt import AttemptStep
-from perago.worker.events import LOST, NullObserver, outcome
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    ExecutorLost,
+    HeartbeatAccepted,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    StepEnded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter
 
-    from perago.errors import PeragoError
     from perago.model.attempt import Attempt
+    from perago.worker.events import WorkerEvent
 
 
 TASK = "perago.task.name"
@@ -153,8 +162,8 @@ METRICS = (
 )
 
 
-class MetricsObserver(NullObserver):
-    """Turns what happens into measurements."""
+class MetricsObserver:
+    """Turns events into measurements."""
 
     def __init__(self, meter: Meter) -> None:
         self._began: dict[Attempt, float] = {}
@@ -178,13 +187,30 @@ class MetricsObserver(NullObserver):
         _observe(meter, WORKER_UP, lambda: 1)
         _observe(meter, ORCHESTRATOR_UP, lambda: int(self._orchestrator_answers))
 
-    def attempt_started(self, attempt: Attempt) -> None:
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted():
+                self._attempt_started(event.attempt)
+            case StepEnded(attempt, fields):
+                self._step_ended(attempt.task_name, fields)
+            case AttemptEnded():
+                self._attempt_ended(event)
+            case HeartbeatAccepted(attempt):
+                self._count(LEASES_RENEWED, attempt.task_name)
+            case ExecutorLost():
+                self._count(EXECUTORS_LOST)
+            case OrchestratorReachable() | OrchestratorUnreachable():
+                self._orchestrator_answers = isinstance(event, OrchestratorReachable)
+            case _:
+                pass
+
+    def _attempt_started(self, attempt: Attempt) -> None:
         self._began[attempt] = time.monotonic()
         if attempt.retry_count:
             self._count(RETRIES, attempt.task_name)
 
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        task, step = attempt.task_name, str(fields.get("step"))
+    def _step_ended(self, task: str, fields: Mapping[str, object]) -> None:
+        step = str(fields.get("step"))
         seconds = number(fields, "seconds")
         if seconds is None:  # a remark between the steps
             return
@@ -199,29 +225,14 @@ class MetricsObserver(NullObserver):
             self._record(TRANSFER_SIZE, number(fields, "bytes_moved"), task, direction)
             self._record(TRANSFER_OBJECTS, number(fields, "objects_moved"), task, direction)
 
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        del reason
-        task, (word, accepted) = attempt.task_name, outcome(status)
-        self._count(ATTEMPTS, task, word, accepted)
-        if word == LOST:
+    def _attempt_ended(self, ended: AttemptEnded) -> None:
+        task = ended.attempt.task_name
+        self._count(ATTEMPTS, task, ended.word, ended.accepted)
+        if ended.ending is Ending.LEASE_LOST:
             self._count(LEASES_LOST, task)
-        began = self._began.pop(attempt, None)
+        began = self._began.pop(ended.attempt, None)
         if began is not None:
-            self._record(ATTEMPT_DURATION, time.monotonic() - began, task, word)
-
-    def lease_renewed(self, attempt: Attempt) -> None:
-        self._count(LEASES_RENEWED, attempt.task_name)
-
-    def executor_lost(self, attempt: Attempt | None, death: str) -> None:
-        del attempt, death
-        self._count(EXECUTORS_LOST)
-
-    def orchestrator_heard(self) -> None:
-        self._orchestrator_answers = True
-
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        del error
-        self._orchestrator_answers = False
+            self._record(ATTEMPT_DURATION, time.monotonic() - began, task, ended.word)
 
     def _count(self, metric: Metric, *values: str | bool) -> None:
         self._counters[metric].add(1, dict(zip(metric.attributes, values, strict=True)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from perago.errors import OrchestratorUnavailableError
+from perago.worker.events import OrchestratorReachable, OrchestratorUnreachable
 from perago.worker.heartbeats import KeptLease, LeaseLost, speak_for_the_dead, tend
 from perago.worker.messages import HeartbeatsStopped, LeaseRenewed
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from perago.errors import PeragoError
     from perago.model.attempt import Delivery
     from perago.model.outcome import ReportReceipt, TaskReport
     from perago.ports.environment import Clock
@@ -116,18 +116,6 @@ class GivenBack:
 
     delivery_id: str
     accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OrchestratorReachable:
-    """The orchestrator answers, after it had not or for the first time."""
-
-
-@dataclass(frozen=True, slots=True)
-class OrchestratorUnreachable:
-    """The orchestrator stopped answering, or doesn't let us in; it is asked on and on."""
-
-    error: PeragoError
 
 
 LinkEvent = (

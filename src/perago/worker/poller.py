@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from perago.backoff import Backoff
 from perago.errors import OrchestratorError, OrchestratorUnavailableError
+from perago.worker.events import OrchestratorReachable, OrchestratorUnreachable
 from perago.worker.heartbeats import KeptLease, LeaseLost, speak_for_the_dead, tend
 from perago.worker.messages import (
     AddCredit,
@@ -39,8 +40,6 @@ from perago.worker.orchestrator_link import (
     DeathReported,
     Delivered,
     GivenBack,
-    OrchestratorReachable,
-    OrchestratorUnreachable,
     PollingStopped,
     QueueEmpty,
 )

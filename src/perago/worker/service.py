@@ -18,7 +18,12 @@ from perago.errors import OrchestratorRefusedError, PeragoError, RuntimeConfigEr
 from perago.file_lock import owned
 from perago.wiring import open_conductor, open_store, system_clock
 from perago.worker.cleanup import Cleaner
-from perago.worker.events import NullObserver, Observers
+from perago.worker.events import (
+    Observers,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    ProblemFound,
+)
 from perago.worker.messages import ExecutorConfig
 from perago.worker.poller_handle import PollerHandle
 from perago.worker.signals import StopSignal
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Attempt
     from perago.settings import Settings
-    from perago.worker.events import Observer
+    from perago.worker.events import Observer, WorkerEvent
     from perago.worker.messages import ServedTask
 
 STORE_PATIENCE_SECONDS = 3600.0
@@ -150,9 +155,9 @@ class Service:
         except PeragoError as error:
             if not self._tasks:  # what can't be loaded now was never served
                 raise
-            self._watcher.trouble(error)
+            self._watcher.observe(ProblemFound(error))
         while not self._troubles.empty():  # watchers are told things in this thread alone
-            self._watcher.trouble(self._troubles.get())
+            self._watcher.observe(ProblemFound(self._troubles.get()))
         self.turned_at = self._clock.monotonic()
 
     def _begin(self, tasks: tuple[ServedTask, ...], desk: PollerHandle) -> None:
@@ -197,7 +202,7 @@ class Service:
         supervisor.settle(_GIVING_BACK_SECONDS)
 
 
-class _FirstContact(NullObserver):
+class _FirstContact:
     """Notes whether the very first thing the orchestrator says is a no.
 
     One that lets nobody in will hardly change its mind; one that did before may have been
@@ -208,12 +213,14 @@ class _FirstContact(NullObserver):
         self._heard = False
         self.refusal: PeragoError | None = None
 
-    def orchestrator_heard(self) -> None:
-        self._heard = True
-
-    def orchestrator_unheard(self, error: PeragoError) -> None:
-        if not self._heard and isinstance(error, OrchestratorRefusedError):
-            self.refusal = error
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case OrchestratorReachable():
+                self._heard = True
+            case OrchestratorUnreachable(OrchestratorRefusedError() as error) if not self._heard:
+                self.refusal = error
+            case _:
+                pass
 
 
 def _assert_lakefs(settings: Settings) -> None:

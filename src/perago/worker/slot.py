@@ -11,16 +11,24 @@ from perago.errors import ExecutorLostError, PeragoError
 from perago.model.attempt import AttemptStep, TaskStatus
 from perago.wiring import spark_scratch
 from perago.worker.attempt_log import release
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+)
 from perago.worker.executor_handle import ExecutorProcess
 from perago.worker.messages import (
     Assignment,
     Finished,
-    Progressed,
     Ready,
     Reporting,
     StartFailed,
-    StepEnded,
-    StepStarted,
+    StepEnd,
+    StepProgress,
+    StepStart,
 )
 
 if TYPE_CHECKING:
@@ -121,8 +129,7 @@ class Slot:
 
     def assign(self, work: RunningAttempt) -> None:
         self.work = work
-        self._watcher.attempt_started(work.attempt)
-        self._watcher.execution_began(work.assignment.execution)
+        self._watcher.observe(AttemptStarted(work.assignment.execution))
         if self._executor is not None:
             self._executor.assign(work.assignment)
 
@@ -130,7 +137,7 @@ class Slot:
         if self._executor is not None:
             self._executor.send(message)
 
-    def hear(self) -> list[StepStarted | Reporting | Ended]:
+    def hear(self) -> list[StepStart | Reporting | Ended]:
         """Listen to the executor; what it says of the lease of its attempt."""
         messages = self._executor.messages() if self._executor else ()
         return [said for message in messages if (said := self._hear(message)) is not None]
@@ -169,7 +176,7 @@ class Slot:
         """Whether there is something to hear from its executor, if only that it is gone."""
         return self._executor is not None and self._executor.connection in ready
 
-    def _hear(self, message: FromExecutor) -> StepStarted | Reporting | Ended | None:
+    def _hear(self, message: FromExecutor) -> StepStart | Reporting | Ended | None:
         if isinstance(message, Ready):
             self.is_ready, self.tasks, self._rest_seconds = True, message.tasks, 0.0
             return None
@@ -181,13 +188,13 @@ class Slot:
         if work is None:
             return None
         match message:
-            case StepStarted(step):
-                self._watcher.step_started(work.attempt, step)
+            case StepStart(step):
+                self._watcher.observe(StepStarted(work.attempt, step))
                 return message if step == AttemptStep.REPORT else None
-            case StepEnded(fields):
-                self._watcher.step_ended(work.attempt, fields)
-            case Progressed(step, progress):
-                self._watcher.progressed(work.attempt, step, progress)
+            case StepEnd(fields):
+                self._watcher.observe(StepEnded(work.attempt, fields))
+            case StepProgress(step, progress):
+                self._watcher.observe(StepProgressed(work.attempt, step, progress))
             case Reporting():
                 return message
             case Finished():
@@ -195,9 +202,9 @@ class Slot:
         return None
 
     def _finish(self, work: RunningAttempt, told: Finished) -> Ended:
-        status = told.status if told.accepted else f"{told.status} (not accepted)"
+        ending = Ending.ACCEPTED if told.accepted else Ending.NOT_ACCEPTED
         self.work = None
-        self._watcher.attempt_ended(work.attempt, status, told.reason)
+        self._watcher.observe(AttemptEnded(work.attempt, ending, told.status, told.reason))
         if told.status is not TaskStatus.COMPLETED:
             self.end()  # a retry starts from a process nothing went wrong in
         return Ended(work)

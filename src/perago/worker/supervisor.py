@@ -16,6 +16,14 @@ from perago.errors import RuntimeConfigError
 from perago.flow.report import failed
 from perago.model.attempt import AttemptStep, Execution, name_part
 from perago.worker.attempt_log import last_printed
+from perago.worker.events import (
+    AttemptEnded,
+    Ending,
+    ExecutorLost,
+    HeartbeatAccepted,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+)
 from perago.worker.executor_handle import ConnectionWaiter
 from perago.worker.heartbeats import LeaseLost
 from perago.worker.messages import Assignment, HeartbeatsStopped, LeaseRenewed, Reporting
@@ -23,8 +31,6 @@ from perago.worker.orchestrator_link import (
     DeathReported,
     Delivered,
     GivenBack,
-    OrchestratorReachable,
-    OrchestratorUnreachable,
     PollingStopped,
     Prefetch,
     QueueEmpty,
@@ -34,7 +40,7 @@ from perago.worker.slot import Ended, RunningAttempt, lost, not_even_started
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perago.model.attempt import Attempt, Delivery
+    from perago.model.attempt import Attempt, Delivery, TaskStatus
     from perago.model.controls import PublishBudget, TaskControls
     from perago.model.outcome import TaskReport
     from perago.ports.environment import Clock
@@ -196,8 +202,8 @@ class Supervisor:
             if work is None:
                 continue
             given_back = not work.is_publishing
-            words = "given back" if given_back else "left to its lease: it was publishing"
-            self._watcher.attempt_ended(work.attempt, f"stopped ({words})", None)
+            ending = Ending.GIVEN_BACK if given_back else Ending.LEFT_TO_LEASE
+            self._watcher.observe(AttemptEnded(work.attempt, ending))
             self._let_go(work.delivery.id)
             if given_back:
                 self._give_back(work.delivery)
@@ -250,7 +256,9 @@ class Supervisor:
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
         """Fail an attempt that can't even be begun here."""
         report = failed(error)
-        self._watcher.attempt_ended(delivery.attempt, report.status, report.reason)
+        self._watcher.observe(
+            AttemptEnded(delivery.attempt, Ending.ACCEPTED, report.status, report.reason)
+        )
         self._desk.speak_for(delivery, report)
 
     def _work(self, delivered: Delivered) -> RunningAttempt:
@@ -306,7 +314,7 @@ class Supervisor:
             self._desk.let_go(delivery_id, tell=tell)
 
     # --- news -------------------------------------------------------------------------------------
-    def _react(self, told: LinkEvent) -> None:  # noqa: C901 - a list of what there is to be told
+    def _react(self, told: LinkEvent) -> None:
         match told:
             case Delivered() if not self._takes_work:
                 self._give_back(told.delivery)
@@ -321,13 +329,12 @@ class Supervisor:
             case LeaseLost():
                 self._stop_lost(told)
             case DeathReported(delivery_id, receipt):
-                self._end_obituary(delivery_id, receipt.status if receipt else None)
+                status = receipt.status if receipt else None
+                self._end_obituary(delivery_id, status, otherwise=Ending.SUPERSEDED)
             case GivenBack(delivery_id):
                 self._leaving.discard(delivery_id)
-            case OrchestratorReachable():
-                self._watcher.orchestrator_heard()
-            case OrchestratorUnreachable(error):
-                self._watcher.orchestrator_unheard(error)
+            case OrchestratorReachable() | OrchestratorUnreachable():
+                self._watcher.observe(told)
 
     def _take(self, delivered: Delivered) -> None:
         self._offers.used()
@@ -343,7 +350,7 @@ class Supervisor:
         for slot in self._slots_at(told.delivery_id):
             slot.tell(told)
             if isinstance(told, LeaseRenewed) and slot.work is not None:
-                self._watcher.lease_renewed(slot.work.attempt)
+                self._watcher.observe(HeartbeatAccepted(slot.work.attempt))
 
     def _slots_at(self, delivery_id: str) -> list[Slot]:
         return [s for s in self._slots if s.work and s.work.delivery.id == delivery_id]
@@ -360,14 +367,14 @@ class Supervisor:
                 continue
             if slot.end() is not None:
                 reason = f"stopped, as it is no longer the current attempt: {lost_.why}"
-                self._watcher.attempt_ended(work.attempt, "LOST", reason)
+                self._watcher.observe(AttemptEnded(work.attempt, Ending.LEASE_LOST, reason=reason))
             self._let_go(lost_.delivery_id)
             self._place.clear()
         for delivered in list(self._waiting):
             if delivered.delivery.id == lost_.delivery_id:
                 self._waiting.remove(delivered)
                 self._let_go(lost_.delivery_id)
-        self._end_obituary(lost_.delivery_id, lost_.status)
+        self._end_obituary(lost_.delivery_id, lost_.status, otherwise=Ending.UNKNOWN)
 
     # --- death ------------------------------------------------------------------------------------
     def _notice_death(self, slot: Slot) -> None:
@@ -377,7 +384,7 @@ class Supervisor:
         self._hear(slot)  # what it said last, above all how far it came
         work = slot.end()
         self._place.clear()
-        self._watcher.executor_lost(work.attempt if work else None, death)
+        self._watcher.observe(ExecutorLost(work.attempt if work else None, death))
         if not was_ready:
             slot.rest()
             raise not_even_started(death)
@@ -399,7 +406,9 @@ class Supervisor:
                 obituary.told = True
                 self._desk.speak_for(obituary.work.delivery, obituary.report)
 
-    def _end_obituary(self, delivery_id: str, status: str | None) -> None:
+    def _end_obituary(
+        self, delivery_id: str, status: TaskStatus | None, *, otherwise: Ending
+    ) -> None:
         obituary = self._obituaries.pop(delivery_id, None)
         if obituary is None:
             return
@@ -407,7 +416,8 @@ class Supervisor:
         # It may have died after its own report was accepted: then that one stands.
         stands = status == obituary.report.status
         reason = obituary.report.reason if stands else None
-        self._watcher.attempt_ended(obituary.work.attempt, status or "SUPERSEDED", reason)
+        ending = Ending.ACCEPTED if status else otherwise
+        self._watcher.observe(AttemptEnded(obituary.work.attempt, ending, status, reason))
 
     def _give_back(self, delivery: Delivery) -> None:
         self._leaving.add(delivery.id)

@@ -16,7 +16,13 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 
 from perago.errors import ExecutorLostError
 from perago.model.attempt import AttemptStep, TaskStatus
-from perago.worker.events import NullObserver, outcome
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    ExecutorLost,
+    StepEnded,
+    StepStarted,
+)
 from perago.worker.metrics import ACCEPTED, ERROR, STATUS, TASK, number
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from perago.model.attempt import Attempt
+    from perago.worker.events import WorkerEvent
 
 
 EXECUTION = "perago.execution.id"
@@ -57,14 +64,33 @@ class _Traced:
     error: str | None = None
 
 
-class TracesObserver(NullObserver):
-    """Turns what happens into spans. Each attempt is a trace of its own."""
+class TracesObserver:
+    """Turns events into spans. Each attempt is a trace of its own."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._running: dict[Attempt, _Traced] = {}
 
-    def attempt_started(self, attempt: Attempt) -> None:
+    def observe(self, event: WorkerEvent) -> None:
+        match event:
+            case AttemptStarted():
+                self._attempt_started(event.attempt)
+            case StepStarted(attempt, step):
+                if traced := self._running.get(attempt):
+                    traced.step, traced.step_began = step, time.time_ns()
+            case StepEnded(attempt, fields):
+                if traced := self._running.get(attempt):
+                    self._step_ended(traced, fields)
+            case ExecutorLost(attempt):
+                if attempt is not None and (traced := self._running.get(attempt)):
+                    traced.error = ExecutorLostError.code
+            case AttemptEnded(attempt):
+                if traced := self._running.pop(attempt, None):
+                    self._attempt_ended(traced, event)
+            case _:
+                pass
+
+    def _attempt_started(self, attempt: Attempt) -> None:
         began = time.time_ns()
         span = self._tracer.start_span(
             f"attempt {attempt.task_name}",
@@ -83,14 +109,7 @@ class TracesObserver(NullObserver):
         )
         self._running[attempt] = _Traced(span, began)
 
-    def step_started(self, attempt: Attempt, step: AttemptStep) -> None:
-        if traced := self._running.get(attempt):
-            traced.step, traced.step_began = step, time.time_ns()
-
-    def step_ended(self, attempt: Attempt, fields: Mapping[str, object]) -> None:
-        traced = self._running.get(attempt)
-        if traced is None:
-            return
+    def _step_ended(self, traced: _Traced, fields: Mapping[str, object]) -> None:
         step, ended = str(fields.get("step")), _nanoseconds(fields.get("at"))
         traced.span.set_attribute(EXECUTION, str(fields.get("execution")))
         if step == WORKSPACE_STEP:
@@ -108,22 +127,14 @@ class TracesObserver(NullObserver):
         began = max(ended - took, traced.told_until)
         self._add_step(traced, step, began, began + took, attributes=attributes, error=error)
 
-    def executor_lost(self, attempt: Attempt | None, death: str) -> None:
-        del death
-        if attempt is not None and (traced := self._running.get(attempt)):
-            traced.error = ExecutorLostError.code
-
-    def attempt_ended(self, attempt: Attempt, status: str, reason: str | None) -> None:
-        del reason  # a task's own words may be in it
-        traced = self._running.pop(attempt, None)
-        if traced is None:
-            return
-        ended, (word, accepted) = max(time.time_ns(), traced.told_until), outcome(status)
-        failed = not accepted or word != TaskStatus.COMPLETED
-        error = (traced.error or word.lower()) if failed else None
+    def _attempt_ended(self, traced: _Traced, event: AttemptEnded) -> None:
+        """Without the event's reason, which may quote a task's data."""
+        ended = max(time.time_ns(), traced.told_until)
+        failed = not event.accepted or event.status is not TaskStatus.COMPLETED
+        error = (traced.error or event.word.lower()) if failed else None
         if traced.step is not None:  # its executor is gone, and can't say how that step ended
             self._add_step(traced, traced.step, traced.step_began, ended, error=error)
-        traced.span.set_attributes({STATUS: word, ACCEPTED: accepted})
+        traced.span.set_attributes({STATUS: event.word, ACCEPTED: event.accepted})
         _mark(traced.span, error)
         traced.span.end(ended)
 

@@ -9,6 +9,7 @@ from rich.live import Live
 
 from perago.cli.local_view import JsonLines, LiveTable, PlainLines
 from perago.model.attempt import Attempt
+from perago.worker.events import StepEnded
 
 ATTEMPT = Attempt("run", "count", 1, 0, "task", 0, "songs.count")
 SOFT = {"step": "fence.soft", "warning": "publishing with the soft fence only"}
@@ -20,7 +21,7 @@ def test_on_a_terminal_a_warning_stays_above_the_table_once_per_run():
     table = LiveTable(["count"], screen)
     with Live(table, console=screen, transient=True, auto_refresh=False):
         for fields in (SOFT, SOFT, OTHER):  # the second from another process of the same run
-            table.step_ended(ATTEMPT, fields)
+            table.observe(StepEnded(ATTEMPT, fields))
     shown = screen.file.getvalue()
     assert shown.count(SOFT["warning"]) == 1
     assert shown.count(OTHER["warning"]) == 1
@@ -31,7 +32,7 @@ def test_on_a_terminal_a_warning_stays_above_the_table_once_per_run():
 def test_in_a_file_a_warning_is_one_line_per_run(watcher, capfd):
     lines = watcher()
     for fields in (SOFT, OTHER, SOFT):
-        lines.step_ended(ATTEMPT, fields)
+        lines.observe(StepEnded(ATTEMPT, fields))
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 2
     assert SOFT["warning"] in said[0]
@@ -41,7 +42,7 @@ def test_in_a_file_a_warning_is_one_line_per_run(watcher, capfd):
 def test_events_without_a_warning_are_all_told_to_programs(capfd):
     lines = JsonLines()
     for _ in range(2):
-        lines.step_ended(ATTEMPT, {"step": "fetch"})
+        lines.observe(StepEnded(ATTEMPT, {"step": "fetch"}))
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == [
         {"step": "fetch"},
         {"step": "fetch"},

@@ -14,8 +14,16 @@ from perago.testing import Bench
 from perago.wiring import system_clock
 from perago.worker.attempt_log import AttemptLog, ExecutorJournal, Outbox
 from perago.worker.body_isolation import Output
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    StepEnded,
+    StepProgressed,
+    StepStarted,
+)
 from perago.worker.executor_handle import SharedStep
-from perago.worker.messages import Progressed, StepEnded, StepStarted
+from perago.worker.messages import StepEnd, StepProgress, StepStart
 
 
 class Secrets(BaseModel):
@@ -50,9 +58,9 @@ def bench(tmp_path):
 
 @pytest.fixture
 def attempt_under(bench, tmp_path):
-    """Run an attempt of the task under a watcher's eyes; the attempt itself."""
+    """Run an attempt of the task with this observer; the attempt itself."""
 
-    def run(watcher, *, fail=False, retry=False):
+    def run(observer, *, fail=False, retry=False):
         if not retry:
             bench.start(write, params={"write": {"fail": fail}})
         delivery = bench.poll(write)
@@ -64,25 +72,25 @@ def attempt_under(bench, tmp_path):
             record = AttemptLog(tmp_path / "events", tmp_path / "log", Output(), spool=None)
             journal = ExecutorJournal(execution, record, outbox, SharedStep.new())
             runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
-            watcher.attempt_started(attempt)
-            watcher.execution_began(execution)
+            observer.observe(AttemptStarted(execution))
             outcome = run_attempt(delivery, write, runtime, execution=execution)
             outbox.send()
             while ours.poll():
-                _tell(watcher, attempt, ours.recv())
+                for message in ours.recv():
+                    observer.observe(_event_of(attempt, message))
         assert outcome.accepted
-        watcher.attempt_ended(attempt, outcome.report.status, outcome.report.reason)
+        report = outcome.report
+        observer.observe(AttemptEnded(attempt, Ending.ACCEPTED, report.status, report.reason))
         return attempt
 
     return run
 
 
-def _tell(watcher, attempt, messages):
-    for message in messages:
-        match message:
-            case StepStarted(step):
-                watcher.step_started(attempt, step)
-            case StepEnded(fields):
-                watcher.step_ended(attempt, fields)
-            case Progressed(step, transfer):
-                watcher.progressed(attempt, step, transfer)
+def _event_of(attempt, message):
+    match message:
+        case StepStart(step):
+            return StepStarted(attempt, step)
+        case StepEnd(fields):
+            return StepEnded(attempt, fields)
+        case StepProgress(step, progress):
+            return StepProgressed(attempt, step, progress)

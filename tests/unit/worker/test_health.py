@@ -8,6 +8,10 @@ import time
 import pytest
 
 from perago.errors import OrchestratorUnavailableError, RuntimeConfigError
+from perago.worker.events import (
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+)
 from perago.worker.health import (
     METRICS_TYPE,
     STUCK_SECONDS,
@@ -211,11 +215,11 @@ def test_readiness_follows_a_service_from_its_start_to_its_end():
     standing.show(service)
     service.executors_ready = 1
     assert reason() == "the orchestrator hasn't answered yet"
-    standing.orchestrator_heard()
+    standing.observe(OrchestratorReachable())
     assert reason() is None
-    standing.orchestrator_unheard(OrchestratorUnavailableError("not now"))
+    standing.observe(OrchestratorUnreachable(OrchestratorUnavailableError("not now")))
     assert AWAY in reason()
-    standing.orchestrator_heard()
+    standing.observe(OrchestratorReachable())
     assert reason() is None
     service.stopping = True
     assert reason() == "stopping"
@@ -234,7 +238,7 @@ def test_serving_answers_for_a_service_and_has_its_metrics(attempt_under):
         service.executors_ready = 1
         show_state_of(service)
         for watcher in watchers:
-            watcher.orchestrator_heard()
+            watcher.observe(OrchestratorReachable())
             attempt_under(watcher)
         assert _ask(port, "/ready")[0] == 200
         assert "perago_attempts_total" in _ask(port, "/metrics")[1]

@@ -13,10 +13,16 @@ import pytest
 from openlineage.client.serde import Serde
 from support.http_servers import LineageReceiver
 
-from perago.model.attempt import Attempt, Execution
+from perago.model.attempt import Attempt, AttemptStep, Execution, TaskStatus
 from perago.model.tables import RuleResult, TableReport
 from perago.settings import Settings
 from perago.worker import lineage as sending
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    StepStarted,
+)
 from perago.worker.lineage import LineageEvent, LineageObserver, Sender, Transition, ended, learned
 from perago.worker.lineage_events import run_event
 from perago.worker.observers import dataset_namespace, lineage
@@ -57,15 +63,15 @@ def as_json(told):
     return json.loads(Serde.to_json(run_event(told, "perago", "lakefs://lake.example")))
 
 
-def end_of(status, *events, reason=None):
-    return as_json(ended(after(*events), status, reason, NOW))
+def end_of(status, *events, ending=Ending.ACCEPTED, reason=None):
+    return as_json(ended(after(*events), AttemptEnded(ATTEMPT, ending, status, reason), NOW))
 
 
 # --- what is told ---------------------------------------------------------------------------------
 
 
 def test_an_end_has_the_input_at_its_commit_and_the_output_at_the_published_one():
-    event = end_of("COMPLETED", DIRECTORY | {"prefix": "songs"}, UPLOAD, PUBLISH)
+    event = end_of(TaskStatus.COMPLETED, DIRECTORY | {"prefix": "songs"}, UPLOAD, PUBLISH)
     (read,), (written,) = event["inputs"], event["outputs"]
     assert read["namespace"] == written["namespace"] == "lakefs://lake.example"
     assert read["name"] == written["name"] == "music/songs"
@@ -81,38 +87,38 @@ def test_a_workspace_without_a_prefix_is_the_whole_repository(prefix):
 
 
 def test_a_task_without_a_workspace_has_neither_input_nor_output():
-    event = end_of("COMPLETED", {"step": "body", "seconds": 0.1})
+    event = end_of(TaskStatus.COMPLETED, {"step": "body", "seconds": 0.1})
     assert event["inputs"] == event["outputs"] == []
 
 
 @pytest.mark.parametrize("path", ["unchanged", "read_only"])
 def test_what_changed_nothing_has_no_output(path):
-    assert end_of("COMPLETED", DIRECTORY, PUBLISH | {"path": path})["outputs"] == []
+    assert end_of(TaskStatus.COMPLETED, DIRECTORY, PUBLISH | {"path": path})["outputs"] == []
 
 
 @pytest.mark.parametrize(
-    ("status", "transition"),
+    ("ending", "status", "transition"),
     [
-        ("COMPLETED", "COMPLETE"),
-        ("FAILED", "FAIL"),
-        ("FAILED_WITH_TERMINAL_ERROR", "FAIL"),
-        ("TIMED_OUT", "FAIL"),
-        ("FAILED (not accepted)", "FAIL"),
-        ("COMPLETED (not accepted)", "ABORT"),
-        ("CANCELED", "ABORT"),
-        ("LOST", "ABORT"),
-        ("SUPERSEDED", "ABORT"),
-        ("stopped (given back)", "ABORT"),
+        (Ending.ACCEPTED, TaskStatus.COMPLETED, "COMPLETE"),
+        (Ending.ACCEPTED, TaskStatus.FAILED, "FAIL"),
+        (Ending.ACCEPTED, TaskStatus.FAILED_WITH_TERMINAL_ERROR, "FAIL"),
+        (Ending.ACCEPTED, TaskStatus.TIMED_OUT, "FAIL"),
+        (Ending.NOT_ACCEPTED, TaskStatus.FAILED, "FAIL"),
+        (Ending.NOT_ACCEPTED, TaskStatus.COMPLETED, "ABORT"),
+        (Ending.ACCEPTED, TaskStatus.CANCELED, "ABORT"),
+        (Ending.LEASE_LOST, None, "ABORT"),
+        (Ending.SUPERSEDED, None, "ABORT"),
+        (Ending.GIVEN_BACK, None, "ABORT"),
     ],
 )
-def test_only_what_was_accepted_is_complete_and_has_an_output(status, transition):
-    event = end_of(status, DIRECTORY, UPLOAD, PUBLISH)
+def test_only_what_was_accepted_is_complete_and_has_an_output(ending, status, transition):
+    event = end_of(status, DIRECTORY, UPLOAD, PUBLISH, ending=ending)
     assert event["eventType"] == transition
     assert bool(event["outputs"]) is (transition == "COMPLETE")
 
 
 def test_a_failure_is_told_in_the_words_that_the_orchestrator_gets():
-    event = end_of("FAILED", DIRECTORY, reason="task_failed: no songs today")
+    event = end_of(TaskStatus.FAILED, DIRECTORY, reason="task_failed: no songs today")
     assert event["run"]["facets"]["errorMessage"]["message"] == "task_failed: no songs today"
 
 
@@ -130,7 +136,9 @@ def test_checks_of_the_input_are_told_with_it():
 
 def test_a_broken_rule_is_told_with_a_count_and_no_values_though_nothing_is_published():
     broken = RuleResult("unique", "unique=['id']", ("id",), "2 are twice", 2, ("id=hunter2",))
-    event = end_of("FAILED", DIRECTORY, table("post", broken, RuleResult("rows", "rows=1")))
+    event = end_of(
+        TaskStatus.FAILED, DIRECTORY, table("post", broken, RuleResult("rows", "rows=1"))
+    )
     (written,) = event["outputs"]
     first, second = written["facets"]["dataQualityAssertions"]["assertions"]
     assert (first["assertion"], first["success"]) == ("unique=['id']", False)
@@ -165,23 +173,27 @@ def test_a_failing_attempt_is_told_with_its_reason(attempt_under):
 def test_an_attempt_that_died_without_a_word_is_told_too():
     told = []
     watcher = LineageObserver(told.append)
-    watcher.execution_began(EXECUTION)
-    watcher.attempt_ended(ATTEMPT, "FAILED", "executor_lost: …")
+    watcher.observe(AttemptStarted(EXECUTION))
+    watcher.observe(
+        AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.FAILED, reason="executor_lost: …")
+    )
     assert [each.transition for each in told] == [Transition.START, Transition.FAIL]
 
 
 def test_what_is_still_under_way_at_the_end_is_aborted():
     told = []
     watcher = LineageObserver(told.append)
-    watcher.execution_began(EXECUTION)
-    watcher.step_started(ATTEMPT, "body")
+    watcher.observe(AttemptStarted(EXECUTION))
+    watcher.observe(StepStarted(ATTEMPT, AttemptStep.BODY))
     watcher.close()
     assert [each.transition for each in told] == [Transition.START, Transition.ABORT]
 
 
 def test_what_was_refused_before_it_began_is_not_told():
     told = []
-    LineageObserver(told.append).attempt_ended(ATTEMPT, "FAILED", "no such task")
+    LineageObserver(told.append).observe(
+        AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.FAILED, reason="no such task")
+    )
     assert told == []
 
 
@@ -213,8 +225,8 @@ def test_events_arrive_in_order_before_the_end(monkeypatch, tmp_path, patience):
         monkeypatch.setenv("OPENLINEAGE_API_KEY", "hunter2")
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "music")
         with lineage(_settings(tmp_path)) as (watcher,):
-            watcher.execution_began(EXECUTION)
-            watcher.attempt_ended(ATTEMPT, "COMPLETED", None)
+            watcher.observe(AttemptStarted(EXECUTION))
+            watcher.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
         assert "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__URL" not in os.environ
     assert [event["eventType"] for event in receiver.events] == ["START", "COMPLETE"]
     assert {event["job"]["namespace"] for event in receiver.events} == {"music"}
@@ -231,8 +243,8 @@ def test_a_receiver_that_refuses_is_complained_about_once_without_secrets(
     with LineageReceiver(status=401) as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", f"{receiver.address}/?key=hunter2")
         with lineage(_settings(tmp_path)) as (watcher,):
-            watcher.execution_began(EXECUTION)
-            watcher.attempt_ended(ATTEMPT, "COMPLETED", None)
+            watcher.observe(AttemptStarted(EXECUTION))
+            watcher.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
     (line,) = capfd.readouterr().err.splitlines()
     assert "status 401" in json.loads(line)["message"]
     assert "hunter2" not in line
@@ -258,7 +270,7 @@ def test_a_setting_that_is_wrong_costs_the_lineage_and_nothing_else(
 ):
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "no.such.Transport")
     with lineage(_settings(tmp_path)) as (watcher,):
-        watcher.execution_began(EXECUTION)
+        watcher.observe(AttemptStarted(EXECUTION))
     (line,) = capfd.readouterr().err.splitlines()
     assert json.loads(line)["message"].startswith("lineage is lost: ")
 

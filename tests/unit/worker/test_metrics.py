@@ -8,12 +8,23 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 
 from perago.errors import OrchestratorUnavailableError
-from perago.model.attempt import Attempt
+from perago.model.attempt import Attempt, Execution, TaskStatus
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    ExecutorLost,
+    HeartbeatAccepted,
+    OrchestratorReachable,
+    OrchestratorUnreachable,
+    StepEnded,
+)
 from perago.worker.metrics import METRICS, MetricsObserver
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 KINDS = {Sum: "counter", Histogram: "histogram", Gauge: "gauge"}
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "watched.write")
+EXECUTION = Execution(ATTEMPT, "0" * 32)
 TASK = {"perago.task.name": "watched.write"}
 
 
@@ -105,23 +116,23 @@ def test_only_what_is_tried_again_is_a_retry(measured, attempt_under):
 
 
 def test_a_report_that_was_not_accepted_is_counted_apart(measured):
-    measured.watcher.attempt_started(ATTEMPT)
-    measured.watcher.attempt_ended(ATTEMPT, "COMPLETED (not accepted)", None)
+    measured.watcher.observe(AttemptStarted(EXECUTION))
+    measured.watcher.observe(AttemptEnded(ATTEMPT, Ending.NOT_ACCEPTED, TaskStatus.COMPLETED))
     refused = {"perago.attempt.status": "COMPLETED", "perago.attempt.accepted": False}
     assert measured.value("perago.attempts", TASK | refused) == 1
 
 
 def test_a_lost_lease_is_counted_also_as_such(measured):
-    measured.watcher.attempt_started(ATTEMPT)
-    measured.watcher.lease_renewed(ATTEMPT)
-    measured.watcher.attempt_ended(ATTEMPT, "LOST", "it is TIMED_OUT")
+    measured.watcher.observe(AttemptStarted(EXECUTION))
+    measured.watcher.observe(HeartbeatAccepted(ATTEMPT))
+    measured.watcher.observe(AttemptEnded(ATTEMPT, Ending.LEASE_LOST, reason="it is TIMED_OUT"))
     assert measured.value("perago.leases.renewed", TASK) == 1
     assert measured.value("perago.leases.lost", TASK) == 1
 
 
 def test_a_dead_executor_is_counted_whether_it_was_at_an_attempt_or_not(measured):
-    measured.watcher.executor_lost(ATTEMPT, "exited with code 1")
-    measured.watcher.executor_lost(None, "exited with code 1")
+    measured.watcher.observe(ExecutorLost(ATTEMPT, "exited with code 1"))
+    measured.watcher.observe(ExecutorLost(None, "exited with code 1"))
     assert measured.value("perago.executors.lost") == 2
 
 
@@ -135,16 +146,20 @@ def test_the_gauges_follow_what_is_going_on(measured):
         ]
 
     assert now() == [1, 0, 0]
-    watcher.orchestrator_heard()
-    watcher.attempt_started(ATTEMPT)
+    watcher.observe(OrchestratorReachable())
+    watcher.observe(AttemptStarted(EXECUTION))
     assert now() == [1, 1, 1]
-    watcher.orchestrator_unheard(OrchestratorUnavailableError("not now"))
-    watcher.attempt_ended(ATTEMPT, "FAILED", "executor_lost: …")
+    watcher.observe(OrchestratorUnreachable(OrchestratorUnavailableError("not now")))
+    watcher.observe(
+        AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.FAILED, reason="executor_lost: …")
+    )
     assert now() == [1, 0, 0]
 
 
 def test_the_words_of_an_error_between_the_steps_never_become_an_attribute(measured):
-    measured.watcher.step_ended(ATTEMPT, {"step": "cleanup.failed", "error": "/some/path is busy"})
+    measured.watcher.observe(
+        StepEnded(ATTEMPT, {"step": "cleanup.failed", "error": "/some/path is busy"})
+    )
     assert measured.points("perago.step.failures") == []
 
 
@@ -158,10 +173,10 @@ def everything(measured, attempt_under):
     attempt_under(watcher)
     attempt_under(watcher, fail=True)
     attempt = attempt_under(watcher, retry=True)
-    watcher.lease_renewed(attempt)
-    watcher.attempt_started(attempt)
-    watcher.executor_lost(attempt, "exited with code 1")
-    watcher.attempt_ended(attempt, "LOST", None)
+    watcher.observe(HeartbeatAccepted(attempt))
+    watcher.observe(AttemptStarted(Execution.begin(attempt)))
+    watcher.observe(ExecutorLost(attempt, "exited with code 1"))
+    watcher.observe(AttemptEnded(attempt, Ending.LEASE_LOST))
     return measured.metrics()
 
 

@@ -15,7 +15,7 @@ from perago.settings import Settings
 from perago.testing import Bench
 from perago.worker.cleanup import clear_leftovers
 from perago.worker.events import NullObserver
-from perago.worker.messages import ExecutorConfig, Ready, StepStarted
+from perago.worker.messages import ExecutorConfig, Ready, StepStart
 from perago.worker.orchestrator_link import InlineLink
 from perago.worker.slot import Slot
 from perago.worker.supervisor import Served, Supervisor, WorkerPaths
@@ -51,7 +51,7 @@ class ScriptedExecutor:
     def messages(self):
         said, self.said = self.said, []
         for message in said:
-            if isinstance(message, StepStarted):
+            if isinstance(message, StepStart):
                 self.step = message.step
         return said
 
@@ -158,7 +158,7 @@ def supervise(bench, executors, tmp_path):
 
 
 def die_while(executors, doing):
-    executors[-1].said = [StepStarted(doing)]
+    executors[-1].said = [StepStart(doing)]
     executors[-1].cause = "was ended by SIGKILL"
 
 
@@ -226,7 +226,7 @@ def test_what_had_begun_to_publish_by_its_last_word_is_not_given_back(
 ):
     supervisor, attempts = supervise()
     supervisor.tick(0)
-    executors[-1].said = [StepStarted(last_word)]
+    executors[-1].said = [StepStart(last_word)]
     supervisor.leave()
     handed_out = bench.queue.poll([step.name], worker_id="worker-2")
     assert [d.attempt.task_id for d in handed_out] == (

@@ -18,12 +18,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client.parser import text_string_to_metric_families
 
 from perago.errors import RuntimeConfigError
-from perago.model.attempt import Attempt
+from perago.model.attempt import Attempt, Execution, TaskStatus
+from perago.worker.events import AttemptEnded, AttemptStarted, Ending, StepEnded
 from perago.worker.metrics import METRICS
 from perago.worker.observers import TelemetryConfig, open_telemetry, wished_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
+EXECUTION = Execution(ATTEMPT, "0" * 32)
 ADDRESS = "http://collector.example:4318"
 
 
@@ -206,9 +208,9 @@ def test_a_collector_that_does_not_answer_slows_no_attempt(
     slowest = 0.0
     for _ in range(2_000):  # more than fits into the queue of spans
         began = time.monotonic()
-        telemetry.attempt_started(ATTEMPT)
-        telemetry.step_ended(ATTEMPT, {"step": "body", "seconds": 0.1})
-        telemetry.attempt_ended(ATTEMPT, "COMPLETED", None)
+        telemetry.observe(AttemptStarted(EXECUTION))
+        telemetry.observe(StepEnded(ATTEMPT, {"step": "body", "seconds": 0.1}))
+        telemetry.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
         slowest = max(slowest, time.monotonic() - began)
     assert slowest < 5  # a call that waited for the collector would take its time-out, 10 s
     began = time.monotonic()
@@ -219,13 +221,14 @@ def test_a_collector_that_does_not_answer_slows_no_attempt(
 def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector):
     script = """
         import time
-        from perago.model.attempt import Attempt
+        from perago.model.attempt import Attempt, Execution, TaskStatus
+        from perago.worker.events import AttemptEnded, AttemptStarted, Ending
         from perago.worker.observers import open_telemetry
 
         telemetry = open_telemetry(None)
         attempt = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
-        telemetry.attempt_started(attempt)
-        telemetry.attempt_ended(attempt, "COMPLETED", None)
+        telemetry.observe(AttemptStarted(Execution.begin(attempt)))
+        telemetry.observe(AttemptEnded(attempt, Ending.ACCEPTED, TaskStatus.COMPLETED))
         print(time.time())
         telemetry.close()
     """

@@ -10,11 +10,20 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from perago.model.attempt import Attempt
+from perago.model.attempt import Attempt, AttemptStep, Execution, TaskStatus
+from perago.worker.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Ending,
+    ExecutorLost,
+    StepEnded,
+    StepStarted,
+)
 from perago.worker.traces import SPAN_FIELDS, TracesObserver
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 2, "songs.clean")
+EXECUTION = Execution(ATTEMPT, "0" * 32)
 STEPS = [
     *("validate", "directory", "fetch", "pre", "body", "post", "fence1"),
     *("stage.branch", "stage.upload", "stage.commit", "fence2", "publish", "report"),
@@ -64,10 +73,10 @@ def test_steps_lie_within_their_attempt_one_after_the_other(traced, attempt_unde
 
 
 def test_a_step_took_as_long_as_its_event_says(traced):
-    traced.watcher.attempt_started(ATTEMPT)
+    traced.watcher.observe(AttemptStarted(EXECUTION))
     event = {"step": "body", "at": "2999-01-01T00:00:10.500+00:00", "seconds": 2.25}
-    traced.watcher.step_ended(ATTEMPT, event)
-    traced.watcher.attempt_ended(ATTEMPT, "COMPLETED", None)
+    traced.watcher.observe(StepEnded(ATTEMPT, event))
+    traced.watcher.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
     body = next(span for span in traced.spans if span.name == "body")
     assert body.end_time - body.start_time == 2_250_000_000
 
@@ -125,28 +134,37 @@ def test_neither_params_nor_an_errors_words_get_into_a_trace(traced, attempt_und
 
 
 def test_the_step_at_which_an_executor_died_ends_with_the_attempt(traced):
-    traced.watcher.attempt_started(ATTEMPT)
-    traced.watcher.step_started(ATTEMPT, "body")
-    traced.watcher.executor_lost(ATTEMPT, "was ended by SIGKILL")
-    traced.watcher.attempt_ended(ATTEMPT, "FAILED", "executor_lost: …")
+    traced.watcher.observe(AttemptStarted(EXECUTION))
+    traced.watcher.observe(StepStarted(ATTEMPT, AttemptStep.BODY))
+    traced.watcher.observe(ExecutorLost(ATTEMPT, "was ended by SIGKILL"))
+    traced.watcher.observe(
+        AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.FAILED, reason="executor_lost: …")
+    )
     attempt, body = traced.spans
     assert (body.name, body.end_time) == ("body", attempt.end_time)
     assert body.attributes["error.type"] == attempt.attributes["error.type"] == "executor_lost"
 
 
-@pytest.mark.parametrize("status", ["COMPLETED (not accepted)", "LOST", "stopped (given back)"])
-def test_only_an_accepted_completion_is_no_error(traced, status):
-    traced.watcher.attempt_started(ATTEMPT)
-    traced.watcher.attempt_ended(ATTEMPT, status, None)
+@pytest.mark.parametrize(
+    "ended",
+    [
+        AttemptEnded(ATTEMPT, Ending.NOT_ACCEPTED, TaskStatus.COMPLETED),
+        AttemptEnded(ATTEMPT, Ending.LEASE_LOST),
+        AttemptEnded(ATTEMPT, Ending.GIVEN_BACK),
+    ],
+)
+def test_only_an_accepted_completion_is_no_error(traced, ended):
+    traced.watcher.observe(AttemptStarted(EXECUTION))
+    traced.watcher.observe(ended)
     (attempt,) = traced.spans
     assert attempt.status.status_code is StatusCode.ERROR
     assert attempt.attributes["perago.attempt.accepted"] is False
 
 
 def test_news_of_an_attempt_that_was_never_started_is_ignored(traced):
-    traced.watcher.step_started(ATTEMPT, "body")
-    traced.watcher.step_ended(ATTEMPT, {"step": "body", "seconds": 1.0})
-    traced.watcher.attempt_ended(ATTEMPT, "LOST", None)
+    traced.watcher.observe(StepStarted(ATTEMPT, AttemptStep.BODY))
+    traced.watcher.observe(StepEnded(ATTEMPT, {"step": "body", "seconds": 1.0}))
+    traced.watcher.observe(AttemptEnded(ATTEMPT, Ending.LEASE_LOST))
     assert traced.spans == []
 
 
