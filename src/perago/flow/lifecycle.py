@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from perago.declare.task import AnyTask
-    from perago.declare.workspace import WorkspaceSpec
     from perago.flow.runtime import Runtime
     from perago.flow.validate import ValidatedInput
     from perago.model.attempt import Delivery
@@ -117,20 +116,18 @@ def _work(context: AttemptContext, state: _AttemptState) -> Mapping[str, object]
     given = _validate(context)
     if given.workspace is None:
         return {"result": _run_body_without_workspace(context, given.params)}
-    workspace, spec = given.workspace, context.task.workspace
-    assert spec is not None  # noqa: S101 - only such a task is given a workspace
-    directory = _create_directory(context, workspace, spec, state)
+    workspace = given.workspace
+    directory = _create_directory(context, workspace, state)
     area = state.area = StagingArea(context, workspace)
-    with area, _fetch(context, workspace, spec, directory, area) as opened:
-        tables = _check_before(context, spec, opened)
+    with area, _fetch(context, workspace, directory, area) as opened:
+        tables = _check_before(context, opened)
         value = _run_body(context, opened, given.params)
-        done = _scan_and_check(context, spec, opened, value, state)
-        if spec.read_only:
+        done = _scan_and_check(context, opened, value, tables, state)
+        if context.spec.read_only:
             state.published = _discard_changes(context, workspace, done.changes)
         else:
-            staged = _stage(context, spec, opened, area, done)
-            tables = (*tables, *done.tables, *staged.tables)
-            state.published = _publish(context, workspace, staged.workspace, tables, state)
+            staged = _stage(context, opened, area, done)
+            state.published = _publish(context, workspace, staged, state)
     moved = workspace.moved_to(state.published.ref)
     return {"workspace": moved.model_dump(), "result": done.result}
 
@@ -146,13 +143,13 @@ def _run_body_without_workspace(context: AttemptContext, params: BaseModel) -> M
 
 
 def _create_directory(
-    context: AttemptContext, workspace: WorkspaceRef, spec: WorkspaceSpec, state: _AttemptState
+    context: AttemptContext, workspace: WorkspaceRef, state: _AttemptState
 ) -> AttemptDirectory:
     with context.step(AttemptStep.DIRECTORY, then="directory.created") as note:
         note(repository=workspace.repository, branch=workspace.branch, ref=workspace.ref)
-        note(prefix=spec.prefix)
+        note(prefix=context.spec.prefix)
         await_input_commit(context, workspace)
-        if not spec.read_only:
+        if not context.spec.read_only:
             check_single_writer(context, workspace)
         directory = state.directory = AttemptDirectory.create(
             context.runtime.workspace_root, context.execution, workspace
@@ -165,16 +162,14 @@ def _create_directory(
 def _fetch(
     context: AttemptContext,
     workspace: WorkspaceRef,
-    spec: WorkspaceSpec,
     directory: AttemptDirectory,
     area: StagingArea,
 ) -> Iterator[OpenWorkspace]:
     """The open workspace; it is closed before its staging branch is deleted."""
-    runtime, engine = context.runtime, context.task.engine
-    assert engine is not None  # noqa: S101 - a task with a workspace has one
+    runtime, spec = context.runtime, context.spec
     with ExitStack() as stack:
         with context.step(AttemptStep.FETCH, then="workspace.fetched") as note:
-            opened = runtime.engines[engine].open(
+            opened = context.engine.open(
                 runtime.store,
                 workspace,
                 spec.prefix,
@@ -194,12 +189,10 @@ def _fetch(
         yield opened
 
 
-def _check_before(
-    context: AttemptContext, spec: WorkspaceSpec, opened: OpenWorkspace
-) -> TableDocuments:
+def _check_before(context: AttemptContext, opened: OpenWorkspace) -> TableDocuments:
     with context.step(AttemptStep.PRE, then="pre.checked") as note:
-        tables = check_guardrails(opened, spec, "pre", context.runtime.journal)
-        note(guardrails=len(spec.pre))
+        tables = check_guardrails(context, opened, "pre")
+        note(guardrails=len(context.spec.pre))
     return tables
 
 
@@ -226,30 +219,29 @@ def _call_body(
 
 def _scan_and_check(
     context: AttemptContext,
-    spec: WorkspaceSpec,
     opened: OpenWorkspace,
     value: object,
+    tables: TableDocuments,
     state: _AttemptState,
 ) -> BodyResult:
     with context.step(AttemptStep.POST, then="post.checked") as note:
         result = context.task.dump_result(value)
-        changes = _scan(context, spec, opened)
+        changes = _scan(context, opened)
         state.changed = tuple(changes.keys)
-        tables: TableDocuments = ()
         if not opened.checks_staged_data:
-            tables = check_guardrails(opened, spec, "post", context.runtime.journal)
-            note(guardrails=len(spec.post), files=len(opened.files))
+            tables = (*tables, *check_guardrails(context, opened, "post"))
+            note(guardrails=len(context.spec.post), files=len(opened.files))
         note(changed=len(state.changed))
         if opened.notes:
             note(notes=list(opened.notes))
     return BodyResult(result, changes, tables)
 
 
-def _scan(context: AttemptContext, spec: WorkspaceSpec, opened: OpenWorkspace) -> ChangeSet:
+def _scan(context: AttemptContext, opened: OpenWorkspace) -> ChangeSet:
     try:
         return opened.scan()
     except WorkspaceError as error:
-        if not spec.read_only or spec.post:
+        if not context.spec.read_only or context.spec.post:
             raise
         # Files that can't be stored do no harm if nothing is stored and no check looks at them.
         context.event("read_only.discarded", warning=error.message)
@@ -269,21 +261,17 @@ def _discard_changes(
 
 
 def _stage(
-    context: AttemptContext,
-    spec: WorkspaceSpec,
-    opened: OpenWorkspace,
-    area: StagingArea,
-    done: BodyResult,
+    context: AttemptContext, opened: OpenWorkspace, area: StagingArea, done: BodyResult
 ) -> Staged:
     _attempt_fence(context, AttemptStep.FENCE1, then="fence1.passed")
     staged = area.stage(done.changes) if done.changes else None
-    tables: TableDocuments = ()
+    tables = done.tables
     if opened.checks_staged_data:
         with context.step(AttemptStep.CHECKS) as note:
             if staged:
                 opened.look_at_staged(staged.commit)
-            tables = check_guardrails(opened, spec, "post", context.runtime.journal)
-            note(guardrails=len(spec.post))
+            tables = (*tables, *check_guardrails(context, opened, "post"))
+            note(guardrails=len(context.spec.post))
     if staged:
         _attempt_fence(context, AttemptStep.FENCE2, then="fence2.passed")
     return Staged(staged, tables)
@@ -298,20 +286,19 @@ def _attempt_fence(context: AttemptContext, step: AttemptStep, *, then: str) -> 
 def _publish(
     context: AttemptContext,
     workspace: WorkspaceRef,
-    staged: StagedWorkspace | None,
-    tables: TableDocuments,
+    staged: Staged,
     state: _AttemptState,
 ) -> Published:
     with context.step(AttemptStep.PUBLISH, then="publish.done") as note:
         note(store=context.runtime.store_name, lease_seconds=context.delivery.response_seconds)
-        level = state.level = level_in_force(context, workspace, staged)
+        level = state.level = level_in_force(context, workspace, staged.workspace)
         context.assert_lease_covers_publication()
         published = Publication(
             context=context,
             workspace=workspace,
-            staged=staged,
+            staged=staged.workspace,
             level=level,
-            tables=tables,
+            tables=staged.tables,
             note=note,
         ).publish()
         note(level=level, path=published.path, ref=published.ref, replaced=published.replaced)

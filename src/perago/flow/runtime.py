@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perago.declare.task import AnyTask
+    from perago.declare.workspace import WorkspaceSpec
     from perago.model.attempt import AttemptSnapshot, AttemptStep, Delivery, Execution
     from perago.model.controls import PublishBudget
     from perago.ports.engine import Engine
@@ -69,6 +70,20 @@ class AttemptContext:
     runtime: Runtime
     execution: Execution
     lease: Lease
+
+    @property
+    def spec(self) -> WorkspaceSpec:
+        """The task's declared workspace; only asked for if the task has one."""
+        spec = self.task.workspace
+        assert spec is not None  # noqa: S101 - see above
+        return spec
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that opens the task's workspace; only asked for if the task has one."""
+        name = self.task.engine
+        assert name is not None  # noqa: S101 - see above
+        return self.runtime.engines[name]
 
     @property
     def budget(self) -> PublishBudget:

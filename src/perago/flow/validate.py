@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
     from perago.declare.guardrails import Phase
     from perago.declare.task import AnyTask
-    from perago.declare.workspace import WorkspaceSpec
     from perago.flow.runtime import AttemptContext
     from perago.ports.engine import OpenWorkspace
-    from perago.ports.environment import Journal
 
 WARNING_SECONDS = 1.0
 """How old the list of active writers may be where a second writer only causes a warning."""
@@ -149,29 +147,29 @@ def check_single_writer(context: AttemptContext, workspace: WorkspaceRef) -> Non
 
 
 def check_guardrails(
-    opened: OpenWorkspace, spec: WorkspaceSpec, phase: Phase, journal: Journal
+    context: AttemptContext, opened: OpenWorkspace, phase: Phase
 ) -> Sequence[Mapping[str, object]]:
     """Check a phase's guardrails; return one JSON document per table that was checked.
 
     File names first: they cost next to nothing. Raises GuardrailViolation, naming all that is
     wrong with the files, or with the tables.
     """
-    if names := [rule for rule in spec.of(phase) if isinstance(rule, FileGuardrail)]:
+    if names := [rule for rule in context.spec.of(phase) if isinstance(rule, FileGuardrail)]:
         check(names, opened.files, phase)
-    return check_tables(opened, spec, phase, journal)
+    return check_tables(context, opened, phase)
 
 
 def check_tables(
-    opened: OpenWorkspace, spec: WorkspaceSpec, phase: Phase, journal: Journal
+    context: AttemptContext, opened: OpenWorkspace, phase: Phase
 ) -> Sequence[Mapping[str, object]]:
     """The tables' part of :func:`check_guardrails`. The results go into the log as well."""
-    rules = spec.tables_of(phase)
+    rules = context.spec.tables_of(phase)
     if not rules:
         return ()
-    reports = opened.check_tables(rules, spec.sources(phase))
+    reports = opened.check_tables(rules, context.spec.sources(phase))
     documents = [{"phase": phase, **report.document()} for report in reports]
     for document in documents:
-        journal.event("table", **document)
+        context.event("table", **document)
     if sentences := [sentence for report in reports for sentence in describe(report)]:
         raise violated(sentences, phase)
     return documents
