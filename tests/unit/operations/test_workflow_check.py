@@ -247,7 +247,7 @@ def test_what_is_no_workspace_is_said_to_be_none(workspace):
 def test_starting_one_branch_from_another_ones_commit_is_a_doubt():
     found = check(task("a", FIRST), task("b", at("report", "${a.output.workspace.ref}")))
     assert found.problems == ()
-    assert "unless that is its head by then" in found.warnings[0]
+    assert "unless it is the head by then" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_branches_that_only_might_be_one_are_a_doubt():
         join("b", "c"),
     )
     assert found.problems == ()
-    assert "nothing shows that these are two branches" in found.warnings[0]
+    assert "nothing shows that these are two different branches" in found.warnings[0]
 
 
 def test_after_the_join_the_writers_output_counts():
@@ -423,7 +423,7 @@ def test_after_a_choice_no_single_reference_stands_for_both_ways(taken):
     chain = (task("a", FIRST), switch(full=[task("b", of("a"))]), task("c", taken))
     (problem,) = check(*chain).problems
     assert problem.task == "c"
-    assert set(problem.should_take.partition(", by")[0].split(" or ")) == {of("a"), of("b")}
+    assert set(problem.should_take.partition(", depending")[0].split(" or ")) == {of("a"), of("b")}
     assert "SET_VARIABLE" in problem.fix
 
 
@@ -495,7 +495,7 @@ def test_an_optional_reader_or_last_writer_is_safe():
 def test_a_loop_whose_first_task_takes_the_same_each_time_is_refused():
     (problem,) = check(task("a", FIRST), loop(task("b", of("a")), task("c", of("b")))).problems
     assert problem.task == "b"
-    assert problem.should_take == f"{of('a')} or {of('c')}, by the path taken"
+    assert problem.should_take == f"{of('a')} or {of('c')}, depending on the path"
     assert "SET_VARIABLE" in problem.fix
 
 
@@ -632,7 +632,7 @@ def test_a_workflow_started_in_a_loop_meets_itself():
 
 
 def test_a_started_workflow_that_is_not_at_hand_is_refused():
-    assert "isn't at hand" in problems(start("s"))["s"]
+    assert "definition is unknown" in problems(start("s"))["s"]
 
 
 # --- definitions that are none --------------------------------------------------------------------
@@ -641,8 +641,8 @@ def test_a_started_workflow_that_is_not_at_hand_is_refused():
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ([], "no workflow definition"),
-        ({"tasks": []}, "no workflow definition"),
+        ([], "not a workflow definition"),
+        ({"tasks": []}, "not a workflow definition"),
         ({"name": "songs", "tasks": {}}, "tasks is {}"),
         ({"name": "songs", "tasks": [3]}, "tasks[0] is 3"),
         ({"name": "songs", "tasks": [{}]}, "tasks[0].taskReferenceName is None"),

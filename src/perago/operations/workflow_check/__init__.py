@@ -1,7 +1,8 @@
-"""Checks of a workflow definition what operators promise: that one branch is written serially.
+"""Checks that a workflow definition writes each branch serially, as the protocol requires.
 
-``definition`` reads it, ``walk`` goes every way through it and ``taking`` judges each workspace
-that a task takes. Nothing here knows a server.
+``definition`` reads the JSON, ``interpreter`` follows every path through it, ``path_state`` is what
+holds at one point of a path, and ``workspace_rule`` checks the workspace that each task uses.
+Nothing here talks to a server.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perago.operations.workflow_check.context import CheckResult, Problem, Resolve, Survey
+from perago.operations.workflow_check.context import CheckContext, CheckResult, Problem, Resolve
 from perago.operations.workflow_check.definition import Definition, read_definition
-from perago.operations.workflow_check.interpreter import walk
-from perago.operations.workflow_check.values import Given
+from perago.operations.workflow_check.interpreter import check_all_paths
+from perago.operations.workflow_check.values import Input
 from perago.operations.workflow_check.workspace_rule import Effect
 
 if TYPE_CHECKING:
@@ -33,15 +34,15 @@ def check_workflow(
     effects: Mapping[str, Effect] | None = None,
     resolve: Resolve = lambda _name, _version: None,
 ) -> CheckResult:
-    """Every task that might write a branch beside another, or takes another workspace than it must.
+    """Find the tasks that may write a branch at the same time, or that use the wrong workspace.
 
-    ``effects`` says what tasks do by name; one that isn't known writes the workspace it is given.
-    Raises UnsafeWorkflowError if the workflow has too many paths to follow, TaskDefinitionError for
-    a sub-workflow that isn't well formed.
+    ``effects`` says what tasks do, by task name; an unknown task writes the workspace it is given.
+    ``resolve`` finds the definitions of other workflows. Raises UnsafeWorkflowError if the workflow
+    has too many paths to follow, and TaskDefinitionError for a malformed sub-workflow.
     """
-    survey = Survey(effects or {}, resolve)
-    walk(definition, Given("workflow.input"), survey)
-    return survey.notes.findings()
+    context = CheckContext(effects or {}, resolve)
+    check_all_paths(definition, Input("workflow.input"), context)
+    return context.report.result()
 
 
 def effects_of(tasks: Iterable[Task[..., Any, Any]]) -> dict[str, Effect]:

@@ -1,4 +1,4 @@
-"""What a walk through a workflow knows on its way, and how a task's fields are read there."""
+"""What the check knows while it follows a workflow, and the result it builds up."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from perago.operations.workflow_check.path_state import Path, Place, Write, lookup
+from perago.operations.workflow_check.path_state import PathState, TaskRef, Write, lookup_on
 from perago.operations.workflow_check.values import (
     Branch,
-    Computed,
-    Fields,
     Missing,
+    Object,
+    Unknown,
     Value,
-    staled,
+    mark_stale,
     value_of,
 )
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from perago.operations.workflow_check.workspace_rule import Effect
 
 
-# --- What was found in a workflow definition: what is wrong with it, and what nothing shows ---
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One task that may not stand where, or take what, it does."""
+    """A task that is in the wrong position or uses the wrong workspace."""
 
     workflow: str
     task: str
@@ -39,120 +36,120 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A definition is safe to run where there is no problem; a doubt is what isn't provable."""
+    """A definition without problems is safe to run. Warnings are what can't be proven."""
 
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Notes:
-    """CheckResult while they are made: paths through a workflow share most of theirs."""
+class Report:
+    """The result while it is built. Paths through a workflow share most of their problems."""
 
-    _problems: dict[Place, Problem] = field(default_factory=dict)
-    _expected: dict[Place, dict[str, None]] = field(default_factory=dict)
+    _problems: dict[TaskRef, Problem] = field(default_factory=dict)
+    _expected: dict[TaskRef, dict[str, None]] = field(default_factory=dict)
     _warnings: dict[str, None] = field(default_factory=dict)
 
-    def expects(self, task: Place, expression: str) -> None:
-        """On some path this is what the task has to take."""
+    def add_expected(self, task: TaskRef, expression: str) -> None:
+        """On one path, the task must use the workspace of this expression."""
         self._expected.setdefault(task, {})[expression] = None
 
-    def refuse(
+    def add_problem(
         self,
-        task: Place,
+        task: TaskRef,
         message: str,
         *,
         fix: str,
         takes: str | None = None,
         should_take: str | None = None,
     ) -> None:
-        """The first problem with a task counts: what follows from it is no news."""
+        """Record a task's problem. Only the first one counts: later ones follow from it."""
         found = Problem(task.workflow, task.reference, message, fix, takes, should_take)
         self._problems.setdefault(task, found)
 
-    def warn(self, sentence: str) -> None:
+    def add_warning(self, sentence: str) -> None:
         self._warnings[sentence] = None
 
-    def findings(self) -> CheckResult:
+    def result(self) -> CheckResult:
         problems = (self._over_all_paths(task, found) for task, found in self._problems.items())
         return CheckResult(tuple(problems), tuple(self._warnings))
 
-    def _over_all_paths(self, task: Place, found: Problem) -> Problem:
+    def _over_all_paths(self, task: TaskRef, found: Problem) -> Problem:
         expected = self._expected.get(task, {})
         if found.should_take is None or len(expected) == 1:
             return found
         return replace(
             found,
-            should_take=f"{' or '.join(expected)}, by the path taken",
-            fix="no single reference stands for all of them: set a workflow variable with "
-            "SET_VARIABLE wherever the workspace changes, and take ${workflow.variables.workspace}",
+            should_take=f"{' or '.join(expected)}, depending on the path",
+            fix="no single expression fits all paths: set a workflow variable with SET_VARIABLE "
+            "wherever the workspace changes, and use ${workflow.variables.workspace}",
         )
 
 
 Resolve: TypeAlias = Callable[[str, int | None], "Definition | None"]
-"""The definition of a workflow by name and version, the newest if None; None: it isn't at hand."""
+"""Finds a workflow's definition by name and version (None: the newest); None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """The known effects of tasks by name, the other workflows, and the notes made so far."""
+class CheckContext:
+    """The known effects of tasks by name, the other workflows, and the result so far."""
 
     effects: Mapping[str, Effect]
     resolve: Resolve
-    notes: Notes = field(default_factory=Notes)
+    report: Report = field(default_factory=Report)
 
-    def side_by_side(self, one: Write, other: Write, why: str, fix: str) -> bool:
-        """Note two writes at the same time; whether they surely are to one branch."""
+    def report_concurrent_writes(self, one: Write, other: Write, why: str, fix: str) -> bool:
+        """Report two writes that may happen at once; return whether both are to the same branch."""
         if one.branch == other.branch:
             both = f"{other.by} and {one.by}" if one.by != other.by else f"two runs of {one.by}"
-            self.notes.refuse(
+            self.report.add_problem(
                 other.by, f"{both} may write {one.branch} at the same time: {why}", fix=fix
             )
             return True
         if not one.branch.surely_differs_from(other.branch):
-            self.notes.warn(
+            self.report.add_warning(
                 f"{one.by} writes {one.branch} and {other.by} writes {other.branch} at the same "
-                f"time: {why}, and nothing shows that these are two branches"
+                f"time: {why}, and nothing shows that these are two different branches"
             )
         return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """One workflow that is gone through; ``ended`` has the paths that a TERMINATE ended well."""
+class Scope:
+    """One workflow being followed. ``ended`` are the paths that a TERMINATE completed."""
 
-    survey: Survey
+    context: CheckContext
     label: str
     definition: Definition
     inputs: Value
     ancestors: tuple[str, ...] = ()
-    ended: list[tuple[Path, Value]] = field(default_factory=list)
+    ended: list[tuple[PathState, Value]] = field(default_factory=list)
 
     @property
-    def notes(self) -> Notes:
-        return self.survey.notes
+    def report(self) -> Report:
+        return self.context.report
 
-    def place(self, node: Node) -> Place:
-        return Place(self.label, node.reference)
+    def ref(self, node: Node) -> TaskRef:
+        return TaskRef(self.label, node.reference)
 
-    def value(self, written: object, path: Path) -> Value:
-        return value_of(written, lookup(path, self.inputs))
-
-
-def record(inputs: Value, output: Value, written: frozenset[Branch] = frozenset()) -> Value:
-    """What expressions find of a task that has run, and written these branches."""
-    return Fields.of({"input": staled(inputs, written), "output": output})
+    def value(self, written: object, path: PathState) -> Value:
+        return value_of(written, lookup_on(path, self.inputs))
 
 
-def ran(node: Node, output: Value, path: Path, frame: Frame) -> Path:
-    """The path after a task that wrote nothing."""
-    return path.ran(node.reference, record(frame.value(node.inputs, path), output))
+def task_record(inputs: Value, output: Value, written: frozenset[Branch] = frozenset()) -> Value:
+    """A finished task as expressions see it, after it wrote these branches."""
+    return Object.of({"input": mark_stale(inputs, written), "output": output})
 
 
-def computed_by(node: Node) -> Computed:
-    return Computed(f"what {node.reference} computes")
+def after_no_write(node: Node, output: Value, path: PathState, scope: Scope) -> PathState:
+    """The path after a task that writes nothing."""
+    return path.with_record(node.reference, task_record(scope.value(node.inputs, path), output))
 
 
-def failed(node: Node) -> Value:
+def unknown_output(node: Node) -> Unknown:
+    return Unknown(f"what {node.reference} computes")
+
+
+def failed_record(node: Node) -> Value:
     why = f"{node.reference} is optional, and has no output where it fails"
-    return Fields.of({"output": Missing(why)})
+    return Object.of({"output": Missing(why)})

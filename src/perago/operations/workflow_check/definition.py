@@ -1,4 +1,4 @@
-"""A Conductor workflow definition, as far as the check of its writes has to know it."""
+"""A Conductor workflow definition: the parts of it that the check needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NESTED = ("forkTasks", "decisionCases", "defaultCase", "loopOver")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One task of a workflow. ``more`` has the fields that only its own kind of task has."""
+    """One task of a workflow. ``kind`` is its type; ``more`` are the remaining fields."""
 
     reference: str
     name: str
@@ -31,7 +31,7 @@ class Node:
 
 
 def variables_set_by(nodes: Sequence[Node]) -> frozenset[str]:
-    """The workflow variables that these tasks set, or the ones inside them."""
+    """The workflow variables that these tasks, or tasks inside them, set."""
     names: set[str] = set()
     for node in nodes:
         if node.kind == "SET_VARIABLE":
@@ -43,7 +43,7 @@ def variables_set_by(nodes: Sequence[Node]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """A workflow definition that has the shape Conductor takes."""
+    """A well-formed workflow definition."""
 
     name: str
     version: int | None
@@ -53,10 +53,10 @@ class Definition:
 
 
 def read_definition(document: object) -> Definition:
-    """Raises TaskDefinitionError naming the field that no workflow definition has like that."""
+    """Parse a WorkflowDef. Raises TaskDefinitionError naming the malformed field."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise TaskDefinitionError(
-            f"{shown(document)} is no workflow definition: it has no name",
+            f"{shown(document)} is not a workflow definition: it has no name",
             fix="give Conductor's WorkflowDef, such as `perago extract` writes",
         )
     reader = _Reader(f"workflow {document['name']!r}")
@@ -75,63 +75,63 @@ class _Reader:
         self._where = where
         self._references: set[str] = set()
 
-    def nodes(self, tasks: object, place: str) -> tuple[Node, ...]:
-        listed = enumerate(self._list(tasks, place))
-        return tuple(self._node(task, f"{place}[{index}]") for index, task in listed)
+    def nodes(self, tasks: object, path: str) -> tuple[Node, ...]:
+        listed = enumerate(self._list(tasks, path))
+        return tuple(self._node(task, f"{path}[{index}]") for index, task in listed)
 
-    def fields(self, value: object, place: str) -> Json:
+    def fields(self, value: object, path: str) -> Json:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            raise self._wrong(place, value, "an object")
+            raise self._wrong(path, value, "an object")
         return value
 
-    def _node(self, task: object, place: str) -> Node:
-        given = self.fields(task, place)
-        reference = self._text(given.get("taskReferenceName"), f"{place}.taskReferenceName")
+    def _node(self, task: object, path: str) -> Node:
+        given = self.fields(task, path)
+        reference = self._text(given.get("taskReferenceName"), f"{path}.taskReferenceName")
         if reference in self._references:
             raise TaskDefinitionError(
                 f"{self._where}: two tasks have the taskReferenceName {reference!r}",
                 fix="give each task a reference of its own",
             )
         self._references.add(reference)
-        cases = self.fields(given.get("decisionCases"), f"{place}.decisionCases")
+        cases = self.fields(given.get("decisionCases"), f"{path}.decisionCases")
         return Node(
             reference=reference,
             name=str(given.get("name") or reference),
-            kind=self._text(given.get("type") or "SIMPLE", f"{place}.type"),
-            inputs=self.fields(given.get("inputParameters"), f"{place}.inputParameters"),
+            kind=self._text(given.get("type") or "SIMPLE", f"{path}.type"),
+            inputs=self.fields(given.get("inputParameters"), f"{path}.inputParameters"),
             optional=bool(given.get("optional")),
             forks=tuple(
-                self.nodes(branch, f"{place}.forkTasks[{index}]")
+                self.nodes(branch, f"{path}.forkTasks[{index}]")
                 for index, branch in enumerate(
-                    self._list(given.get("forkTasks"), f"{place}.forkTasks")
+                    self._list(given.get("forkTasks"), f"{path}.forkTasks")
                 )
             ),
             cases=(
-                *(self.nodes(c, f"{place}.decisionCases.{name}") for name, c in cases.items()),
-                self.nodes(given.get("defaultCase"), f"{place}.defaultCase"),
+                *(self.nodes(c, f"{path}.decisionCases.{name}") for name, c in cases.items()),
+                self.nodes(given.get("defaultCase"), f"{path}.defaultCase"),
             ),
-            loop=self.nodes(given.get("loopOver"), f"{place}.loopOver"),
-            join_on=tuple(map(str, self._list(given.get("joinOn"), f"{place}.joinOn"))),
+            loop=self.nodes(given.get("loopOver"), f"{path}.loopOver"),
+            join_on=tuple(map(str, self._list(given.get("joinOn"), f"{path}.joinOn"))),
             more={name: value for name, value in given.items() if name not in _NESTED},
         )
 
-    def _list(self, value: object, place: str) -> Sequence[object]:
+    def _list(self, value: object, path: str) -> Sequence[object]:
         if value is None:
             return ()
         if not isinstance(value, list):
-            raise self._wrong(place, value, "a list")
+            raise self._wrong(path, value, "a list")
         return value
 
-    def _text(self, value: object, place: str) -> str:
+    def _text(self, value: object, path: str) -> str:
         if not isinstance(value, str) or not value:
-            raise self._wrong(place, value, "text")
+            raise self._wrong(path, value, "text")
         return value
 
-    def _wrong(self, place: str, value: object, wanted: str) -> TaskDefinitionError:
+    def _wrong(self, path: str, value: object, wanted: str) -> TaskDefinitionError:
         return TaskDefinitionError(
-            f"{self._where}: {place} is {shown(value)}", fix=f"make {place} {wanted}"
+            f"{self._where}: {path} is {shown(value)}", fix=f"make {path} {wanted}"
         )
 
 

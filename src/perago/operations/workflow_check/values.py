@@ -1,7 +1,6 @@
-"""What a definition tells about a value: who gives it, who published it, or that nobody can say.
+"""Symbolic values: what a definition shows about a value without running the workflow.
 
-Values are symbols. Two of them are equal only where every run of the workflow has the same thing in
-both places.
+Two values are equal only if they are the same in every run of the workflow.
 """
 
 from __future__ import annotations
@@ -14,102 +13,102 @@ from typing import NamedTuple, TypeAlias
 
 _EXPRESSION = re.compile(r"\$\{([^{}]+)\}")
 _SEGMENT = re.compile(r"\['([^']*)'\]|([^.\[\]]+)")
-_LONGEST_WORDS = 200
+_LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Written in the definition itself."""
+class Constant:
+    """Written literally in the definition."""
 
     value: str | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What whoever starts the workflow gives, by its path in the input."""
+class Input:
+    """Part of the workflow's input, by its path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """What a task published to a branch. ``stale`` once another task wrote that branch."""
+class Published:
+    """A commit that a task published to a branch. ``stale`` after a later write to that branch."""
 
     branch: Branch
     stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """Made by something whose outcome the definition doesn't tell; ``words`` say by what."""
+class Unknown:
+    """Computed at run time, so the definition doesn't show it. ``origin`` says by what."""
 
-    words: str
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Null, on this path at least. ``why`` completes "… is missing: "."""
+    """Null on this path. ``why`` completes the sentence "… is missing: "."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class Object:
     """An object with known fields."""
 
     items: tuple[tuple[str, Value], ...]
 
     @classmethod
-    def of(cls, fields: Mapping[str, Value]) -> Fields:
+    def of(cls, fields: Mapping[str, Value]) -> Object:
         return cls(tuple(fields.items()))
 
 
-Value: TypeAlias = Known | Given | Commit | Computed | Missing | Fields
+Value: TypeAlias = Constant | Input | Published | Unknown | Missing | Object
 
 Lookup: TypeAlias = Callable[[list[str]], Value]
-"""What the segments of an expression's path stand for."""
+"""The value of an expression, by the segments of its path."""
 
 
 class Branch(NamedTuple):
-    """A branch to publish to: a repository's and its own name, each known or a symbol."""
+    """A branch to publish to: the repository's name and its own, each a value."""
 
     repository: Value
     name: Value
 
     def __str__(self) -> str:
         match self:
-            case Branch(Given(repository), Given(name)):
+            case Branch(Input(repository), Input(name)):
                 whole = repository.removesuffix(".repository")
                 if name == f"{whole}.branch":
                     return f"the branch of ${{{whole}}}"
-        return f"the branch {_words(self.repository)}/{_words(self.name)}"
+        return f"the branch {_text(self.repository)}/{_text(self.name)}"
 
     def surely_differs_from(self, other: Branch) -> bool:
         return any(
-            isinstance(mine, Known) and isinstance(theirs, Known) and mine != theirs
+            isinstance(mine, Constant) and isinstance(theirs, Constant) and mine != theirs
             for mine, theirs in zip(self, other, strict=True)
         )
 
 
 class Workspace(NamedTuple):
-    """A workspace whose branch can be followed; whether its ref can is another question."""
+    """A workspace whose branch is identified. Its ref may be unknown."""
 
     branch: Branch
     ref: Value
 
 
 def value_of(written: object, lookup: Lookup) -> Value:
-    """What a value written in a definition stands for."""
+    """The value that a definition's JSON stands for."""
     if isinstance(written, Mapping):
-        return Fields(tuple((str(k), value_of(v, lookup)) for k, v in written.items()))
+        return Object(tuple((str(k), value_of(v, lookup)) for k, v in written.items()))
     if isinstance(written, list):
-        return Computed("a list")
+        return Unknown("a list")
     if not isinstance(written, str) or "${" not in written:
-        return Known(written)  # type: ignore[arg-type]  # JSON has nothing else
+        return Constant(written)  # type: ignore[arg-type]  # JSON has nothing else
     if whole := _EXPRESSION.fullmatch(written):
         return lookup(_segments(whole[1]))
-    words = _EXPRESSION.sub(lambda found: _words(lookup(_segments(found[1]))), written)
-    return Computed(_shortened(words))
+    text = _EXPRESSION.sub(lambda found: _text(lookup(_segments(found[1]))), written)
+    return Unknown(_shortened(text))
 
 
 def project(value: Value, path: Iterable[str]) -> Value:
@@ -118,47 +117,47 @@ def project(value: Value, path: Iterable[str]) -> Value:
 
 
 def workspace_in(value: Value) -> Workspace | None:
-    """The workspace a value is; None if its branch can't be followed."""
+    """The value as a workspace; None if its branch can't be identified."""
     repository, name, ref = (_field(value, key) for key in ("repository", "branch", "ref"))
-    if isinstance(value, Computed) or not _names(repository) or not _names(name):
+    if isinstance(value, Unknown) or not _names(repository) or not _names(name):
         return None
     return Workspace(Branch(repository, name), ref)
 
 
-def fields_of(workspace: Workspace, ref: Value) -> Fields:
-    """The workspace at another ref, as a task puts it out."""
+def fields_of(workspace: Workspace, ref: Value) -> Object:
+    """The workspace at another ref, as a task outputs it."""
     branch = workspace.branch
-    return Fields.of(
+    return Object.of(
         {
             "repository": branch.repository,
             "branch": branch.name,
-            "ref_type": Known("commit"),
+            "ref_type": Constant("commit"),
             "ref": ref,
         }
     )
 
 
-def staled(value: Value, branches: frozenset[Branch]) -> Value:
-    """The value after tasks have written these branches."""
-    if isinstance(value, Commit) and value.branch in branches:
+def mark_stale(value: Value, branches: frozenset[Branch]) -> Value:
+    """The value after writes to these branches."""
+    if isinstance(value, Published) and value.branch in branches:
         return replace(value, stale=True)
-    if isinstance(value, Fields):
-        return Fields(tuple((key, staled(inner, branches)) for key, inner in value.items))
+    if isinstance(value, Object):
+        return Object(tuple((key, mark_stale(inner, branches)) for key, inner in value.items))
     return value
 
 
 def _field(value: Value, key: str) -> Value:
     match value:
-        case Given(path):
-            return Given(f"{path}.{key}")
-        case Computed(words):
-            return Computed(_shortened(f"{words}.{key}"))
-        case Fields(items):
+        case Input(path):
+            return Input(f"{path}.{key}")
+        case Unknown(origin):
+            return Unknown(_shortened(f"{origin}.{key}"))
+        case Object(items):
             return dict(items).get(key, Missing(f"there is no field {key!r}"))
         case Missing():
             return value
         case _:
-            return Missing(f"{_words(value)} has no field {key!r}")
+            return Missing(f"{_text(value)} has no field {key!r}")
 
 
 def _segments(path: str) -> list[str]:
@@ -166,24 +165,24 @@ def _segments(path: str) -> list[str]:
 
 
 def _names(value: Value) -> bool:
-    """Whether a value can be a repository's or a branch's name."""
-    return isinstance(value, Given | Computed) or (
-        isinstance(value, Known) and isinstance(value.value, str)
+    """Whether a value can be the name of a repository or a branch."""
+    return isinstance(value, Input | Unknown) or (
+        isinstance(value, Constant) and isinstance(value.value, str)
     )
 
 
-def _words(value: Value) -> str:
+def _text(value: Value) -> str:
     match value:
-        case Known(literal):
+        case Constant(literal):
             return str(literal)
-        case Given(path):
+        case Input(path):
             return f"${{{path}}}"
-        case Computed(words):
-            return words
+        case Unknown(origin):
+            return origin
         case _:
             return "(nothing)"
 
 
-def _shortened(words: str) -> str:
-    # A loop may lengthen a text in every round, and there must be an end to telling them apart.
-    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
+def _shortened(text: str) -> str:
+    # A loop may lengthen a text in every round. Cut texts become equal, so that the rounds end.
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
