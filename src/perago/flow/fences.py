@@ -1,7 +1,7 @@
 """May this attempt publish? Pure decisions over values that were just read.
 
-The attempt fence asks the orchestrator, the publish fence asks the branch. Neither ever turns a
-no into a yes by what a commit's metadata says; metadata can only add a no.
+The attempt fence judges what the orchestrator says, the publish fence where the branch is. A
+commit's metadata never turns a no into a yes; it can only add a no.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def assert_current_attempt_snapshot(delivery: Delivery, now: AttemptSnapshot) -> None:
-    """Raises StaleAttemptError unless the orchestrator still counts on this very delivery.
+    """The attempt fence: raises StaleAttemptError unless this very delivery is the current one.
 
-    Of a task that was handed out again, only the last delivery counts: SupersededError.
+    Raises SupersededError if the same task was delivered again since: only the last one counts.
     """
     attempt = delivery.attempt
     expected = {
@@ -45,7 +45,7 @@ def assert_current_attempt_snapshot(delivery: Delivery, now: AttemptSnapshot) ->
     }
     moved = [f"{what} is {is_} (was {was})" for what, (was, is_) in expected.items() if was != is_]
     if not now.is_latest:
-        moved.append("a newer attempt stands for its reference")
+        moved.append("a newer attempt has taken its place")
     stale = f"attempt {attempt.task_id} of {attempt.reference_task_name} is stale: "
     if moved:
         raise StaleAttemptError(stale + ", ".join(moved))
@@ -57,7 +57,7 @@ def assert_current_attempt_snapshot(delivery: Delivery, now: AttemptSnapshot) ->
 
 
 class Move(Enum):
-    """What to do to the target branch."""
+    """What to do to the target branch; REPLACE and RELOCATE_BACK drop an abandoned head."""
 
     MERGE = auto()
     REPLACE = auto()
@@ -67,7 +67,10 @@ class Move(Enum):
 
 
 class HeadPosition(Enum):
-    """Where the target branch's head stands, seen from the input commit."""
+    """Where the target branch's head is, seen from the input commit.
+
+    A single commit on top of it is ABANDONED: published by an attempt that lost its lease.
+    """
 
     AT_INPUT = auto()
     ABANDONED = auto()
@@ -83,19 +86,21 @@ PUBLISH_TABLE = {
 
 
 def head_position(head: Commit, input_ref: str) -> HeadPosition:
+    """Where the head is, by its id and its parents alone."""
     if head.id == input_ref:
         return HeadPosition.AT_INPUT
     return HeadPosition.ABANDONED if head.is_only_child_of(input_ref) else HeadPosition.ELSEWHERE
 
 
 def decide(head: Commit, input_ref: str, *, changed: bool) -> Move:
+    """Look up the publish table; ``changed`` says that the task changed something."""
     return PUBLISH_TABLE[head_position(head, input_ref)][changed]
 
 
 def assert_not_a_twins(head: Commit, execution: Execution) -> None:
-    """Raises TwinPublishedError if another execution of this same delivery put the head there.
+    """Raises TwinPublishedError if another execution of this same delivery published the head.
 
-    It may still be accepted, so it is never replaced, and nothing is said that could prevent it.
+    That one may still be accepted, so its commit is never replaced and this one reports nothing.
     """
     mine, theirs = execution.metadata(), head.metadata
     same_delivery = all(theirs.get(key) == mine[key] for key in (TASK_ID_KEY, "perago.retry_count"))
@@ -103,18 +108,19 @@ def assert_not_a_twins(head: Commit, execution: Execution) -> None:
         raise TwinPublishedError(
             f"{head.id} was published by another execution of this same delivery "
             f"({theirs.get('perago.execution_id')}), which may still be accepted",
-            fix="nothing: that one reports, or the lease ends and a retry goes on",
+            fix="nothing to do: the other execution reports, or the lease ends and a retry runs",
         )
 
 
 def assert_only_writer(attempt: Attempt, workspace: WorkspaceRef, writers: Iterable[str]) -> None:
-    """Raises SecondWriterError if another active run writes the branch this attempt is to write."""
+    """Raises SecondWriterError if another active run writes the branch of this attempt."""
     others = sorted(set(writers) - {attempt.workflow_instance_id})
     if others:
         raise SecondWriterError(
             f"branch {workspace.branch!r} of {workspace.repository!r} is written by another active "
             f"workflow as well: {', '.join(others)}",
-            fix="let one of them end, or cancel it: one active workflow writes a branch at a time",
+            fix="wait until one of them ends, or cancel one (`perago cancel RUN`): only one active "
+            "workflow may write a branch",
         )
 
 
@@ -127,9 +133,9 @@ def reason_not_to_replace(
     touches_actions: bool,
     uncommitted: Iterable[str],
 ) -> str | None:
-    """Why a head that looks abandoned must stay after all; None if it may be replaced.
+    """Why a head that looks abandoned must stay; None if it may be replaced.
 
-    Under the policy ``own``, only what another attempt of this same step published may be.
+    Under the policy ``own``, only the commit of another attempt of this same step may be replaced.
     """
     mine, theirs = execution.metadata(), head.metadata
     if was_accepted:
@@ -146,9 +152,9 @@ def reason_not_to_replace(
 
 
 def resolve_level(requested: RequestedLevel, found: Iterable[Atomicity]) -> PublishLevel:
-    """The level in force. ``cas`` where the store merges atomically at every commit involved.
+    """The level in force: ``cas`` if the store can compare and swap at every commit involved.
 
-    Raises PublishFenceError if ``cas`` was asked for and isn't to be had.
+    Raises PublishFenceError if ``cas`` was requested and isn't available.
     """
     found = list(found)
     available = all(atomicity.cas_merge for atomicity in found)
@@ -159,14 +165,14 @@ def resolve_level(requested: RequestedLevel, found: Iterable[Atomicity]) -> Publ
         raise PublishFenceError(
             "PERAGO_PUBLISH_FENCE=cas, but this repository can't compare and swap at the commits "
             "involved" + (f": {why}" if why else ""),
-            fix="install the repository's fence (`perago fence install`), see that the server runs "
-            "actions (`perago fence probe`), or set PERAGO_PUBLISH_FENCE=auto",
+            fix="install the repository's fence (`perago fence install`), check that the server "
+            "runs actions (`perago fence probe`), or set PERAGO_PUBLISH_FENCE=auto",
         )
     return PublishLevel.CAS
 
 
 def assert_lease_covers(budget: PublishBudget, remaining: float) -> None:
-    """Raises LeaseTooShortError: better not to start than to publish and be timed out."""
+    """Raises LeaseTooShortError: better not to start than to time out while publishing."""
     if remaining < budget.publish_seconds:
         raise LeaseTooShortError(
             f"{remaining:.0f} s of the lease are left, and publishing may take "

@@ -86,7 +86,7 @@ def test_a_delivery_the_orchestrator_counts_on_passes(worker_id):
         (replace(NOW, workflow_instance_id="run-2"), "workflow instance is run-2 (was run-1)"),
         (replace(NOW, task_id="task-2"), "task id is task-2 (was task-1)"),
         (replace(NOW, retry_count=2), "retry count is 2 (was 1)"),
-        (replace(NOW, is_latest=False), "a newer attempt stands for its reference"),
+        (replace(NOW, is_latest=False), "a newer attempt has taken its place"),
     ],
 )
 def test_any_field_that_moved_makes_the_attempt_stale(now, told):
