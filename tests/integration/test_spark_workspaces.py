@@ -138,7 +138,7 @@ def test_a_table_s_format_is_told_from_its_files(place):
         return [ws.table(f"as/{kind}").collect()[0][0] for kind in kinds]
 
     assert place.answer(read_all) == ["one"] * len(kinds)
-    assert "don't tell one format" in place.failure(lambda ws: ws.table("as").count())
+    assert "don't show one format" in place.failure(lambda ws: ws.table("as").count())
     assert place.answer(lambda ws: ws.table("as/csv", format="csv", header="true").count()) == 0
 
 
@@ -347,7 +347,7 @@ def test_a_table_written_beside_an_output_fails_the_attempt(place):
 
     reason = place.failure(body)
     assert "'clean_bad/" in reason
-    assert "lies below no output that was asked for" in reason
+    assert "lies below no path that ws.output(…) returned" in reason
 
 
 def test_an_output_below_a_file_is_refused_before_there_is_a_branch(place):

@@ -1,4 +1,7 @@
-"""What a Spark driver is started with: what the user says, and defaults for where it runs."""
+"""Spark's settings: those of a driver, and those by which Spark reaches lakeFS.
+
+Spark reaches lakeFS through its S3 gateway, by Hadoop's ``s3a``.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +15,66 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 _MEBIBYTE = 1024**2
 _LEAST_MEMORY, _MOST_MEMORY = 1024 * _MEBIBYTE, 8192 * _MEBIBYTE
 _PARTITIONS_PER_CORE = 8
-_SETTING = re.compile(r"([^\s=:]+)\s*[=:]?\s*(.*)")  # as Java's properties have it
-QUIET = {
+_PROPERTY = re.compile(r"([^\s=:]+)\s*[=:]?\s*(.*)")  # as in Java's properties files
+DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "true",
-    # What a task makes of its input must not depend on the machine it happens to run on.
+    # The result of a task must not depend on the machine it happens to run on.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Defaults wherever it runs."""
-SHARING = {
+"""Defaults wherever Spark runs."""
+DYNAMIC_ALLOCATION = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
 }
 """Give executors back when there is nothing to compute.
 
-A standalone master gives a driver all cores there are, for as long as it lives, and ours outlive
-their tasks: a second one would wait for the first for ever.
+A standalone master gives a driver all cores for as long as the driver lives, and ours outlive their
+tasks: a second driver would wait for the first one forever.
 """
+COMMITTER = {
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
+    ),
+    "spark.sql.parquet.output.committer.class": (
+        "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
+    ),
+    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": (
+        "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    ),
+    "spark.hadoop.fs.s3a.committer.name": "magic",
+    # Other jobs may be writing below the same path; the storage's life-cycle rule removes the rest.
+    "spark.hadoop.fs.s3a.committer.abort.pending.uploads": "false",
+}
+"""Files of a job become visible when the job is committed, and nothing is copied for that."""
+RENAMING_COMMITTER = {
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    # Parquet's own committer is one of these already.
+    "spark.sql.sources.outputCommitterClass": (
+        "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter"
+    ),
+}
+"""For overwriting single partitions, which COMMITTER refuses: written elsewhere, then renamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is to compute with."""
+    """The cores and bytes of memory there are to compute with."""
 
     cores: int
     memory: int
 
     @classmethod
     def here(cls) -> Machine:
-        """This machine, or what a container leaves of it."""
+        """Return those of this machine, within the limits of its container."""
         pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         limits = [pages * page]
         for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -56,16 +83,6 @@ class Machine:
             except (OSError, ValueError):  # no such file, or "max"
                 continue
         return cls(len(os.sched_getaffinity(0)), min(limits))
-
-
-def is_local(master: str) -> bool:
-    """Whether it names threads of the driver itself."""
-    return master == "local" or master.startswith("local[")
-
-
-def chosen_master(master: str | None, chosen: Mapping[str, str]) -> str:
-    """Where a driver computes: what SPARK_MASTER names, then Spark's own setting, then here."""
-    return master or chosen.get("spark.master") or "local[*]"
 
 
 def driver_configuration(
@@ -78,9 +95,10 @@ def driver_configuration(
     keep_success: bool = False,
     on_lakefs: bool = False,
 ) -> dict[str, str]:
-    """All settings of a driver that shares the machine with others. Those ``chosen`` stand.
+    """Return all settings of one of ``drivers`` that share the machine.
 
-    Scratch files go below ``scratch``, whatever ends the driver: its owner removes that.
+    The user's settings, ``chosen``, override the defaults; ``master`` overrides them. Scratch files
+    go below ``scratch``, which the driver's owner removes however the driver ends.
     """
     where = chosen_master(master, chosen)
     return {
@@ -88,13 +106,23 @@ def driver_configuration(
         "spark.sql.warehouse.dir": f"file://{scratch}/warehouse",
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={scratch}"',
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": str(keep_success).lower(),
-        **QUIET,
+        **DEFAULTS,
         **(COMMITTER if on_lakefs else {}),
         **(_local(machine, drivers, scratch) if is_local(where) else {}),
-        **(SHARING if where.startswith("spark://") else {}),
+        **(DYNAMIC_ALLOCATION if where.startswith("spark://") else {}),
         **chosen,
         "spark.master": where,
     }
+
+
+def chosen_master(master: str | None, chosen: Mapping[str, str]) -> str:
+    """Return where a driver computes: SPARK_MASTER, then Spark's own setting, then here."""
+    return master or chosen.get("spark.master") or "local[*]"
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark computes in threads of the driver itself."""
+    return master == "local" or master.startswith("local[")
 
 
 def _local(machine: Machine, drivers: int, scratch: Path) -> dict[str, str]:
@@ -110,18 +138,18 @@ def _local(machine: Machine, drivers: int, scratch: Path) -> dict[str, str]:
 
 
 def spark_defaults(environment: Mapping[str, str], spark_home: Path) -> dict[str, str]:
-    """What the user's own spark-defaults.conf says, wherever Spark would look for it."""
+    """Return the settings in the user's spark-defaults.conf, which is where Spark looks for it."""
     folder = environment.get("SPARK_CONF_DIR") or spark_home / "conf"
     try:
         lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
     texts = (line.strip() for line in lines if not line.lstrip().startswith(("#", "!")))
-    return {found[1]: found[2] for text in texts if (found := _SETTING.match(text))}
+    return {found[1]: found[2] for text in texts if (found := _PROPERTY.match(text))}
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
-    """The text of a Java properties file with these settings."""
+    """Return the text of a Java properties file with these settings."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
 
 
@@ -139,64 +167,36 @@ def _unicode(sign: str) -> str:
     return "".join(f"\\u{units[n] << 8 | units[n + 1]:04x}" for n in range(0, len(units), 2))
 
 
-# --- How Spark reaches a lakeFS: its S3 gateway, by Hadoop's ``s3a``, committing by ---
-COMMITTER = {
-    "spark.sql.sources.commitProtocolClass": (
-        "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
-    ),
-    "spark.sql.parquet.output.committer.class": (
-        "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
-    ),
-    "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": (
-        "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
-    ),
-    "spark.hadoop.fs.s3a.committer.name": "magic",
-    # Others may be writing below the same path; a storage's life-cycle rule sees to what is left.
-    "spark.hadoop.fs.s3a.committer.abort.pending.uploads": "false",
-}
-"""Nothing a job writes is there before the job is committed, and nothing is copied for that."""
-RENAMING = {
-    "spark.sql.sources.commitProtocolClass": (
-        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
-    ),
-    # Parquet's own committer is one of these already.
-    "spark.sql.sources.outputCommitterClass": (
-        "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter"
-    ),
-}
-"""For overwriting single partitions, which the others refuse: written aside, then renamed."""
-
-
 @dataclass(frozen=True, slots=True)
 class LakeFSLogin:
-    """A lakeFS server and the key to use there."""
+    """The address of a lakeFS server, and a key for it."""
 
     endpoint: str
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
     def bucket_settings(self, repository: str) -> dict[str, str]:
-        """Hadoop settings for the bucket that a repository is to ``s3a``."""
+        """Return Hadoop's settings for the bucket that a repository is to ``s3a``."""
         return {f"fs.s3a.bucket.{repository}.{name}": v for name, v in self._settings().items()}
 
     def global_settings(self) -> dict[str, str]:
-        """Hadoop settings for a Spark that has no other buckets than this server's."""
+        """Return Hadoop's settings for a Spark whose buckets are all on this server."""
         return {f"fs.s3a.{name}": value for name, value in self._settings().items()}
 
     def _settings(self) -> dict[str, str]:
         return {
             "endpoint": self.endpoint,
-            "endpoint.region": "us-east-1",  # a gateway has none, and a signature needs one
+            "endpoint.region": "us-east-1",  # lakeFS has no region, but a signature needs one
             "path.style.access": "true",
             "connection.ssl.enabled": str(urlsplit(self.endpoint).scheme == "https").lower(),
             "access.key": self.access_key_id,
             "secret.key": self.secret_access_key,
             "aws.credentials.provider": ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"),
-            # A commit never changes, and nobody else writes to a staging branch.
+            # A commit never changes, and a staging branch has one writer.
             "change.detection.mode": "none",
         }
 
 
 def s3a_uri(repository: str, ref: str, key: str) -> str:
-    """Where ``s3a`` finds a key at a commit or on a branch."""
+    """Return the address of a key at a commit or on a branch."""
     return f"s3a://{repository}/{ref}/{key}"

@@ -1,15 +1,14 @@
-"""A Spark Connect server: the driver, its jars and its way to lakeFS are over there."""
+"""A Spark Connect server: the driver, its jars and its settings for lakeFS are on that server."""
 
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from perago.adapters.spark.driver import REACH_SECONDS
+from perago.adapters.spark.driver import CONNECT_SECONDS
 from perago.adapters.spark.error_text import short_message, silence_query_logger
 from perago.adapters.spark.lakefs_files import adapt_writers
 from perago.errors import RuntimeConfigError
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-
 
 _PORT = 15002
 _FIX = "start the Spark Connect server, correct the address, or unset SPARK_REMOTE"
@@ -32,36 +30,17 @@ class ConnectServer:
     url: str = field(repr=False)
     _sessions: list[Any] = field(default_factory=list, init=False)
     _name: str = field(default="", init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _progress: Computation | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
-        """Where it is, without what may be secret."""
+        """Its address without parameters, which may hold a secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"
 
     @property
     def sees_local_files(self) -> bool:
         return False
-
-    def start(self) -> None:
-        """Nothing is kept between attempts: the server has it all ready.
-
-        Left to itself, PySpark would try for ten minutes to reach one that isn't there.
-        """
-        parts = urlsplit(self.url)
-        try:
-            place = (parts.hostname or "", parts.port or _PORT)
-            socket.create_connection(place, REACH_SECONDS).close()
-        except OSError as error:
-            raise RuntimeConfigError(
-                f"SPARK_REMOTE={self.address} can't be reached: {error}", fix=_FIX
-            ) from error
-        self.load()
-
-    def fetch_prerequisites(self) -> None:
-        self.load()
 
     def load(self) -> None:
         try:
@@ -72,8 +51,23 @@ class ConnectServer:
                 fix="pip install 'perago-runtime[connect]', or unset SPARK_REMOTE",
             ) from error
 
+    def fetch_prerequisites(self) -> None:
+        self.load()
+
+    def start(self) -> None:
+        """Check that the server can be reached. PySpark itself would try for ten minutes."""
+        parts = urlsplit(self.url)
+        try:
+            server = (parts.hostname or "", parts.port or _PORT)
+            socket.create_connection(server, CONNECT_SECONDS).close()
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"SPARK_REMOTE={self.address} can't be reached: {error}", fix=_FIX
+            ) from error
+        self.load()
+
     def open_session(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
-        del hadoop  # is the server's own business
+        del hadoop  # the server has its own
         self.start()
         from pyspark.sql.connect.readwriter import DataFrameWriter
 
@@ -83,7 +77,7 @@ class ConnectServer:
         return self.fresh_session()
 
     def fresh_session(self) -> SparkSession:
-        """What is cached over there is everybody's; a check reads where nobody has read before."""
+        """Open another session. Sessions share the server's cache; checks read other paths."""
         from pyspark.sql import SparkSession
 
         try:
@@ -94,21 +88,22 @@ class ConnectServer:
                 f"SPARK_REMOTE={self.address} can't be used: {short_message(error) or error}",
                 fix=_FIX,
             ) from error
-        session.registerProgressHandler(self._progressed)
+        session.registerProgressHandler(self._on_progress)
         session.addTag(self._name)
         self._sessions.append(session)
         return session  # type: ignore[no-any-return]
 
-    def _progressed(
+    def _on_progress(
         self, stages: Any, inflight_tasks: int, operation_id: str | None, *, done: bool
     ) -> None:
         del inflight_tasks, operation_id
         if done or not stages:
             self._progress = None
             return
-        total = sum(stage.num_tasks for stage in stages)
         self._progress = Computation(
-            f"Spark at {self.address}", sum(stage.num_completed_tasks for stage in stages), total
+            f"Spark at {self.address}",
+            sum(stage.num_completed_tasks for stage in stages),
+            sum(stage.num_tasks for stage in stages),
         )
 
     def progress(self) -> Computation | None:
@@ -125,17 +120,17 @@ class ConnectServer:
             with suppress(Exception):
                 session.interruptAll()
                 session.stop()
-            _let_go(session)
+            _disarm_finalizer(session)
 
     def stop(self) -> None:
         self.close_session()
 
 
-def _let_go(session: Any) -> None:
-    """Keep a session that was stopped from closing its channel once more when it is forgotten.
+def _disarm_finalizer(session: Any) -> None:
+    """Keep a stopped session from closing its channel again when it is garbage-collected.
 
     PySpark would wait there for threads that all sessions share, at any moment the garbage
-    collector picks. If that is while another session hands them something, both wait for ever.
+    collector picks. If another session passes work to them at that moment, both wait forever.
     """
     with suppress(Exception):
         session.client.close = lambda: None

@@ -1,4 +1,4 @@
-"""Tasks whose body takes a ``SparkWorkspace``."""
+"""The engine of tasks whose body takes a ``SparkWorkspace``, and the Spark that it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perago.adapters.spark.configuration import LakeFSLogin
     from perago.adapters.spark.lineage import SparkLineage
     from perago.adapters.spark.local_files import LinkingStore
-    from perago.adapters.spark.workspace import Place
+    from perago.adapters.spark.workspace import Location
     from perago.model.attempt import Execution
     from perago.model.progress import Computation
     from perago.model.workspace import WorkspaceRef
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from perago.ports.store import OnTransfer, Store
 
 
-# --- What an attempt needs of Spark, whichever way Spark is reached ---
-
-
 class Spark(Protocol):
-    """One for a process, started when first needed and kept between attempts."""
+    """A process's Spark, started when first needed and kept between attempts.
+
+    Two classes implement it: a driver in this process, and a client of a Spark Connect server.
+    """
 
     @property
     def sees_local_files(self) -> bool:
@@ -44,43 +44,43 @@ class Spark(Protocol):
         ...
 
     def fetch_prerequisites(self) -> None:
-        """Fetch what this machine lacks for it, once and for all.
+        """Fetch what this machine lacks for it.
 
         Raises RuntimeConfigError, saying what is missing and can't be fetched.
         """
         ...
 
     def start(self) -> None:
-        """Have it ready; returns at once if it is. Safe to call from any thread.
+        """Start it, or return at once if it runs. Safe to call from any thread.
 
         Raises RuntimeConfigError, saying what is missing or can't be reached.
         """
         ...
 
     def open_session(self, name: str, hadoop: Mapping[str, str]) -> SparkSession:
-        """A session of its own for one attempt, with these settings for its files.
+        """Return a new session for one attempt, with these settings of Hadoop for its files.
 
         Called in the thread that runs the body. Raises as :meth:`start` does.
         """
         ...
 
+    def fresh_session(self) -> SparkSession:
+        """Return a session like the attempt's, without what its body has set or cached."""
+        ...
+
     def progress(self) -> Computation | None:
-        """How far its jobs are, from any thread; None if nothing is being computed."""
+        """Return the progress of its jobs, from any thread; None if none is running."""
         ...
 
     def cancel_jobs(self) -> None:
-        """Cancel what is still being computed, and return when nothing is.
+        """Cancel all jobs, and return when none is running.
 
-        Raises SparkFailedError if it doesn't end.
+        Raises SparkFailedError if they don't end.
         """
         ...
 
-    def fresh_session(self) -> SparkSession:
-        """A session as the attempt's was at first: without what its body has set or cached."""
-        ...
-
     def close_session(self) -> None:
-        """End the attempt's session with all it has set, registered and cached. Never raises."""
+        """Close the attempt's session with all it has set, registered and cached. Never raises."""
         ...
 
     def stop(self) -> None:
@@ -92,7 +92,7 @@ class Spark(Protocol):
 class SparkEngine:
     """Implements :class:`perago.ports.engine.Engine`.
 
-    With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which has to be a
+    With a ``login`` workspaces are in that lakeFS; without, in an embedded store, which must be a
     :class:`~perago.adapters.spark.local_files.LinkingStore`. With ``lineage``, Spark sends events.
     """
 
@@ -101,13 +101,13 @@ class SparkEngine:
     keep_success: bool = False
     lineage: SparkLineage | None = None
 
+    def load(self) -> None:
+        self.spark.load()
+
     def fetch_prerequisites(self) -> None:
         """Fetch what this machine lacks for Spark. Raises RuntimeConfigError."""
         self.assert_files_reachable()
         self.spark.fetch_prerequisites()
-
-    def load(self) -> None:
-        self.spark.load()
 
     def warm_up(self) -> None:
         self.assert_files_reachable()
@@ -128,32 +128,41 @@ class SparkEngine:
         computing: OnComputation | None = None,
         execution: Execution | None = None,
     ) -> OpenSparkWorkspace:
-        """Nothing is fetched: Spark reads what the body asks for, where it is."""
+        """Open a workspace. Nothing is fetched: Spark reads the files where they are."""
         del progress
-        place: Place
-        if self.login is not None:
-            place = LakeFSLocation(store, workspace, prefix, self.login, staging, self.keep_success)
-        else:
-            self.assert_files_reachable()
-            lender = cast("LinkingStore", store)
-            place = on_files = LocalLocation(
-                store, lender, workspace, prefix, directory, staging, self.keep_success
-            )
-            on_files.assert_safe()
-        session = self.spark.open_session(directory.parent.name, place.hadoop)
-        body = BodyWorkspace(session, place, at_root=not key_prefix(prefix))
-        listening = self.lineage.listen(session, execution) if self.lineage and execution else None
+        location = self._location(store, workspace, prefix, directory, staging)
+        session = self.spark.open_session(directory.parent.name, location.hadoop)
+        body = BodyWorkspace(session, location, at_root=not key_prefix(prefix))
+        listener = self.lineage.listen(session, execution) if self.lineage and execution else None
         return OpenSparkWorkspace(
             self.spark,
-            place,
+            location,
             body,
             computing,
-            listening,
+            listener,
             checks_staged_data=staging is not None,
         )
 
+    def _location(
+        self,
+        store: Store,
+        workspace: WorkspaceRef,
+        prefix: str,
+        directory: Path,
+        staging: OpenStagingBranch | None,
+    ) -> Location:
+        if self.login is not None:
+            return LakeFSLocation(store, workspace, prefix, self.login, staging, self.keep_success)
+        self.assert_files_reachable()
+        linking_store = cast("LinkingStore", store)
+        location = LocalLocation(
+            store, linking_store, workspace, prefix, directory, staging, self.keep_success
+        )
+        location.assert_safe()
+        return location
+
     def assert_files_reachable(self) -> None:
-        """Raises RuntimeConfigError where Spark couldn't see the workspaces' files."""
+        """Raise RuntimeConfigError if Spark can't see the workspaces' files."""
         if self.login is None and not self.spark.sees_local_files:
             raise RuntimeConfigError(
                 "SPARK_MASTER or SPARK_REMOTE names a Spark on other machines, which can't see the "

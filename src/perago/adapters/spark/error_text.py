@@ -1,7 +1,7 @@
-"""What Spark's exceptions say, without the plan and the JVM's stack around it.
+"""Short texts of Spark's errors, without the plan and the JVM's stack around them.
 
-Read from their text: the same failure comes as a Java error, as PySpark's own exception or through
-Spark Connect, and only the text is alike.
+They are parsed from the message: the same failure comes as a Java error, as PySpark's own
+exception or through Spark Connect, and only the text is the same.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TASK = re.compile(
     re.DOTALL,
 )
 # By SQLSTATE: data exceptions, raise_error and the like, names and syntax …
-_OF_EXPRESSIONS = ("22", "P0", "42")
-# … and data sources, no such path, nothing to infer a schema from.
-_OF_READING = "KD"
-_OF_FILES = (_OF_READING, "42K03", "42KD9")
+_EXPRESSION_STATES = ("22", "P0", "42")
+# … and data sources, no such path, no schema to infer.
+_READING_STATE = "KD"
+_FILE_STATES = (_READING_STATE, "42K03", "42KD9")
 _OUTAGE = re.compile(
     r"java\.net\.|javax\.net\.|SocketTimeout|ConnectTimeout|UnknownHost|NoHttpResponse"
     r"|SdkClientException|AWSStatus5|AWSNoResponse|Throttled|ServiceUnavailable|AccessDenied"
@@ -36,84 +36,84 @@ _LENGTH = 600
 
 
 def short_message(error: BaseException) -> str | None:
-    """The one line that matters, with Spark's name of the condition; None if it isn't Spark's."""
+    """Return the one line that matters, with Spark's condition; None if it isn't Spark's error."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return None
     text = str(error)
-    found = _condition(text)
-    said = f"[{found['name']}] {found['message']}" if found else _plain(text)
-    line = " ".join(said.split())
+    found = _find_condition(text)
+    message = f"[{found['name']}] {found['message']}" if found else _plain_message(text)
+    line = " ".join(message.split())
     return line if len(line) <= _LENGTH else f"{line[: _LENGTH - 1]}…"
 
 
-def condition(error: BaseException) -> str | None:
-    """Spark's name of what went wrong, such as ``DIVIDE_BY_ZERO``. It has no value of the data."""
-    found = _condition(str(error))
+def condition_name(error: BaseException) -> str | None:
+    """Return Spark's name of the error, such as ``DIVIDE_BY_ZERO``, which quotes no data."""
+    found = _find_condition(str(error))
     return found["name"] if found else None
 
 
 def is_expression_error(error: BaseException) -> bool:
-    """Whether an expression, or the data that it met, is wrong: it would be so again."""
-    return _state(error).startswith(_OF_EXPRESSIONS)
+    """Whether an expression, or the data it was applied to, is wrong: a retry fails again."""
+    return _sql_state(error).startswith(_EXPRESSION_STATES)
 
 
 def is_file_error(error: BaseException) -> bool:
-    """Whether the files aren't there, or aren't what they should be, whoever reads them."""
-    state, told = _state(error), _with_causes(error)
-    if not state.startswith(_OF_FILES):
+    """Whether the files are missing or damaged, and not only unreachable for the moment."""
+    state, text = _sql_state(error), _text_with_causes(error)
+    if not state.startswith(_FILE_STATES):
         return False
-    if told is None:  # what failed at reading may be anybody's fault
-        return not state.startswith(_OF_READING)
-    return not _OUTAGE.search(told)
+    if text is None:  # a failure to read may also be an outage
+        return not state.startswith(_READING_STATE)
+    return not _OUTAGE.search(text)
 
 
-def _with_causes(error: BaseException) -> str | None:
-    """All that is known of it; None if its causes aren't.
+def silence_query_logger() -> None:
+    """Keep PySpark from logging the errors it raises: they may show values of the data."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
-    Over Spark Connect they aren't in its text, and a server doesn't keep them for long.
+
+def _text_with_causes(error: BaseException) -> str | None:
+    """Return the message with its causes; None if they are unknown.
+
+    Over Spark Connect the causes aren't in the message, and the server keeps them only for a while.
     """
-    trace = getattr(error, "getStackTrace", None)
-    if trace is None:
+    get_stack_trace = getattr(error, "getStackTrace", None)
+    if get_stack_trace is None:
         return str(error)
-    return f"{error}\n{told}" if (told := trace()) else None
+    return f"{error}\n{trace}" if (trace := get_stack_trace()) else None
 
 
-def _state(error: BaseException) -> str:
-    found = _condition(str(error))
+def _sql_state(error: BaseException) -> str:
+    found = _find_condition(str(error))
     return (found["state"] or "") if found else ""
 
 
-def _condition(text: str) -> re.Match[str] | None:
+def _find_condition(text: str) -> re.Match[str] | None:
     return next(
         (found for found in _CONDITION.finditer(text) if not found["name"].startswith("_LEGACY")),
         None,
     )
 
 
-def _plain(text: str) -> str:
-    """The line that matters where Spark has no name for the condition."""
+def _plain_message(text: str) -> str:
+    """Return the line that matters where Spark has no name for the error."""
     if "Traceback (most recent call last)" in text:
         traceback = text.rpartition("Traceback (most recent call last)")[2]
         lines = _PYTHON_ERROR.findall(_STACK.sub("", traceback))
         if lines:
             return str(lines[-1])
     if causes := _CAUSE.findall(text):
-        return _message(causes[-1])
-    said = _CALL.sub("", _STACK.sub("", text).strip())
-    return _message(_TASK.sub("", _message(said)))
+        return _java_message(causes[-1])
+    message = _CALL.sub("", _STACK.sub("", text).strip())
+    return _java_message(_TASK.sub("", _java_message(message)))
 
 
-def _message(said: str) -> str:
-    """What a Java exception says; with its name if it says one word, such as a class, or none."""
-    named = _JAVA_NAME.match(said)
+def _java_message(text: str) -> str:
+    """Return a Java exception's message, with its class if the message has at most one word."""
+    named = _JAVA_NAME.match(text)
     if named is None:
-        return said
-    message = said[named.end() :]
+        return text
+    message = text[named.end() :]
     if " " in message.strip():
         return message
     return f"{named['simple']}: {message}" if message else named["simple"]
-
-
-def silence_query_logger() -> None:
-    """Keep PySpark from printing errors it raises as well: they may show values of the data."""
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)

@@ -1,10 +1,12 @@
-"""OpenLineage's listener for Spark, one for each attempt: what it tells is a child of that.
+"""OpenLineage's listener for Spark. Each attempt gets its own, so that its events have a parent.
 
-The listener is told its parent when it begins and never again, while a driver of ours goes on from
-attempt to attempt. So it isn't one of ``spark.extraListeners``: each attempt gets its own, which is
-added to the driver and taken away again. What it is told stays out of Spark's settings, where
-everybody could read it.
+The listener reads its parent from its settings when it is made, and one driver serves attempt after
+attempt. So it isn't one of ``spark.extraListeners``: it is added to the driver for an attempt and
+removed afterwards. Its settings may hold a secret; they stay out of Spark's own, which every task
+can read.
 """
+
+# ruff: noqa: SLF001 - PySpark has no public way to the JVM
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _DRAIN_MILLISECONDS = 5000
 
 
 def with_listener(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a driver that has the listener's jar: theirs, if they name one."""
+    """Add the listener's jar to a driver's settings, unless they name one."""
     completed = dict(settings)
     if not any(_JAR in settings.get(key, "") for key in _JARS_SETTINGS):
         named = settings.get("spark.jars.packages")
@@ -41,24 +43,27 @@ def with_listener(settings: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SparkLineage:
-    """``transport`` is where it is sent, where the listener doesn't find that out by itself."""
+    """Where Spark's lineage goes.
+
+    ``transport`` is empty if OpenLineage's Java client finds its transport by itself.
+    """
 
     namespace: str
     transport: Mapping[str, str] = field(repr=False)
 
-    def listen(self, session: SparkSession, execution: Execution) -> Listening:
-        """Have all that Spark computes told as the execution's own, until that is closed.
+    def listen(self, session: SparkSession, execution: Execution) -> AttemptListener:
+        """Report what Spark computes as the execution's own, until the listener is closed.
 
-        Never raises: see :attr:`Listening.problem`.
+        Never raises: see :attr:`AttemptListener.problem`.
         """
         try:
-            return Listening(session, listener_settings(self, execution))
-        except Exception as error:  # noqa: BLE001 - without it the task works as well
-            return Listening(None, {}, problem=short_message(error) or str(error))
+            return AttemptListener(session, listener_settings(self, execution))
+        except Exception as error:  # noqa: BLE001 - the task doesn't need it
+            return AttemptListener(None, {}, problem=short_message(error) or str(error))
 
 
 def listener_settings(lineage: SparkLineage, execution: Execution) -> dict[str, str]:
-    """What the listener of one execution is told, by the names that it has for it."""
+    """Return the settings of one execution's listener."""
     ours, workflow = lineage_of(execution), workflow_lineage_of(execution)
     settings = {
         "namespace": lineage.namespace,
@@ -77,8 +82,8 @@ def listener_settings(lineage: SparkLineage, execution: Execution) -> dict[str, 
     return {f"spark.openlineage.{name}": value for name, value in settings.items()}
 
 
-class Listening:
-    """A listener at work. ``problem`` says why there is none."""
+class AttemptListener:
+    """An attempt's listener, attached to the driver. ``problem`` says why there is none."""
 
     def __init__(
         self, session: Any, settings: Mapping[str, str], *, problem: str | None = None
@@ -87,26 +92,26 @@ class Listening:
         self._listener: Any = None
         if session is None:
             return
-        self._jvm = session._jvm  # noqa: SLF001 - PySpark has no other way
-        self._context = session._jsc.sc()  # noqa: SLF001
+        self._jvm = session._jvm
+        self._context = session._jsc.sc()
         conf = self._context.getConf()  # a copy
         for key, value in settings.items():
             conf.set(key, value)
         self._listener = self._jvm.io.openlineage.spark.agent.OpenLineageSparkListener(conf)
-        self._begin()
+        self._attach()
 
     def close(self) -> None:
-        """Let it hear out what has happened, for a while. Never raises."""
+        """Wait until it has processed all events, for a while, and remove it. Never raises."""
         if self._listener is None:
             return
-        with suppress(Exception):  # a driver that is gone, or whoever takes it is too slow
+        with suppress(Exception):  # the driver has ended, or the receiver is too slow
             self._context.listenerBus().waitUntilEmpty(_DRAIN_MILLISECONDS)
         with suppress(Exception):
             self._context.removeSparkListener(self._listener)
-            self._end()
+            self._report_end()
 
-    def _begin(self) -> None:
-        """As if an application had begun now: to the listener, an attempt is one."""
+    def _attach(self) -> None:
+        """Report the start of an application: the listener takes an attempt for one."""
         events, nothing = self._jvm.org.apache.spark.scheduler, self._jvm.scala.Option.empty()
         name, user = self._context.appName(), self._context.sparkUser()
         self._listener.onApplicationStart(
@@ -116,7 +121,7 @@ class Listening:
         )
         self._context.addSparkListener(self._listener)
 
-    def _end(self) -> None:
+    def _report_end(self) -> None:
         events, nothing = self._jvm.org.apache.spark.scheduler, self._jvm.scala.Option.empty()
         self._listener.onApplicationEnd(events.SparkListenerApplicationEnd(_now(), nothing))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import functions as sf
 
 from perago.adapters.spark.error_text import (
-    condition,
+    condition_name,
     is_expression_error,
     is_file_error,
     short_message,
@@ -279,7 +279,7 @@ def _why_unreadable(path: str, error: Exception, *, hide: bool) -> str:
 
 def _said(error: Exception, *, hide: bool) -> str | None:
     # Spark's message quotes the value that an expression stumbled over, or a partition's.
-    return condition(error) if hide else short_message(error)
+    return condition_name(error) if hide else short_message(error)
 
 
 # --- Guardrails on data, checked by Spark: exact, and with as few passes as by hand ---

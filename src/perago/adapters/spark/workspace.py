@@ -1,4 +1,4 @@
-"""What a Spark task's body is handed, and what the runtime sees of it."""
+"""A Spark task's workspace: what its body gets, and what the flow sees of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from perago.adapters.spark.error_text import short_message
 from perago.adapters.spark.files import (
     checked_format,
     format_of,
+    input_path,
     is_match,
-    readable,
+    output_path,
     table_reader,
     without_wildcards,
-    writable,
 )
 from perago.declare.guardrails import regex_of_glob
 from perago.errors import SparkFailedError
@@ -26,64 +26,66 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from perago.adapters.spark.engine import Spark
-    from perago.adapters.spark.lineage import Listening
+    from perago.adapters.spark.lineage import AttemptListener
     from perago.model.tables import TableReport, TableRules, TableSource
     from perago.model.workspace import ChangeSet
     from perago.ports.engine import OnComputation
 
+_POLL_SECONDS = 0.5
+_JOIN_SECONDS = 5.0  # a driver may answer no more
 
-# --- Where Spark finds a workspace's files: the contract of the two places there are ---
 
+class Location(Protocol):
+    """Where Spark finds the files of one attempt's workspace: on this machine, or in lakeFS.
 
-class Place(Protocol):
-    """One attempt's workspace. Paths are checked, relative to the prefix; "" is all of it."""
+    Paths are checked and relative to the prefix; "" is all of it.
+    """
 
     @property
     def hadoop(self) -> Mapping[str, str]:
-        """Settings by which Spark gets there."""
+        """Hadoop's settings by which Spark reaches the files."""
         ...
 
     def files(self, below: str = "") -> Iterator[str]:
-        """The files below a path: of the input commit, or of what was staged."""
+        """Yield the files below a path: of the input commit, or of what was staged."""
         ...
 
     def input(self, path: str) -> str:
-        """A URI of the path at the input commit."""
+        """Return a URI of the path at the input commit."""
         ...
 
     def output(self, path: str) -> str:
-        """A URI of the path where it can be written, and read back."""
+        """Return a URI where the path can be written, and read back.
+
+        Raises SparkPathError in a read-only task, or if the path would lie below a file.
+        """
         ...
 
     def scan(self) -> ChangeSet:
-        """What has become of the paths that were asked for as outputs; leftovers are removed.
+        """Remove leftovers, and return what has changed below the outputs.
 
         Raises UnsupportedFileError for what can't be stored, if that is known by now.
         """
         ...
 
     def look_at_staged(self, commit: str) -> None:
-        """From now on :meth:`files` and :meth:`reading` are of that staging commit.
+        """From now on :meth:`files` and :meth:`input_for_checks` read that staging commit.
 
-        Raises WorkspaceError if it has what may not be published.
+        Raises WorkspaceError if it has something that may not be published.
         """
         ...
 
-    def reading(self, path: str) -> str:
-        """A URI of the path as a check is to see it: the input commit's, or as staged."""
+    def input_for_checks(self, path: str) -> str:
+        """Return a URI of the path for checks: at the input commit, or as staged."""
         ...
-
-
-_LOOK_SECONDS = 0.5
-_LAST_LOOK_SECONDS = 5.0  # a driver that doesn't answer any more must not hold us up
 
 
 class BodyWorkspace:
     """Implements :class:`perago.declare.workspace.SparkWorkspace`."""
 
-    def __init__(self, session: SparkSession, place: Place, *, at_root: bool) -> None:
+    def __init__(self, session: SparkSession, location: Location, *, at_root: bool) -> None:
         self._session = session
-        self._place = place
+        self._location = location
         self._at_root = at_root
 
     @property
@@ -91,25 +93,25 @@ class BodyWorkspace:
         return self._session
 
     def input(self, path: str = "") -> str:
-        return self._place.input(readable(path, at_root=self._at_root))
+        return self._location.input(input_path(path, at_root=self._at_root))
 
     def output(self, path: str) -> str:
-        return self._place.output(writable(path, at_root=self._at_root))
+        return self._location.output(output_path(path, at_root=self._at_root))
 
     def table(self, path: str, *, format: str | None = None, **options: str) -> DataFrame:  # noqa: A002 - as Spark's own readers call it
-        checked = readable(path, at_root=self._at_root)
+        checked = input_path(path, at_root=self._at_root)
         kind = checked_format(format) if format else format_of(checked, self._files_of(checked))
         reader = self._session.read.format(kind).options(**options)
-        return reader.load(self._place.input(checked))
+        return reader.load(self._location.input(checked))
 
     def _files_of(self, path: str) -> Iterator[str]:
         root = without_wildcards(path)
-        files = self._place.files(root)
+        files = self._location.files(root)
         return files if root == path else (file for file in files if is_match(file, path))
 
     def files(self, pattern: str = "**") -> Sequence[str]:
         matches = re.compile(regex_of_glob(pattern, f"files({pattern!r})"), re.DOTALL).fullmatch
-        return [path for path in self._place.files() if matches(path)]
+        return [path for path in self._location.files() if matches(path)]
 
 
 class OpenSparkWorkspace:
@@ -118,36 +120,36 @@ class OpenSparkWorkspace:
     def __init__(
         self,
         spark: Spark,
-        place: Place,
+        location: Location,
         body: BodyWorkspace,
         computing: OnComputation | None,
-        listening: Listening | None = None,
+        listener: AttemptListener | None = None,
         *,
         checks_staged_data: bool,
     ) -> None:
         self._spark = spark
-        self._listening = listening
-        self._place = place
+        self._location = location
+        self._listener = listener
         self.argument = body
         self.checks_staged_data = checks_staged_data
         self.fetched = self.moved = Transfer()
         self.notes: Sequence[str] = ()
-        if listening and listening.problem:
-            self.notes = (f"Spark's own lineage isn't told: {listening.problem}",)
-        self._watch = _Watch(spark, computing) if computing else None
-        self._reading: SparkSession | None = body.spark  # nobody else has used it yet
+        if listener and listener.problem:
+            self.notes = (f"Spark's own lineage isn't sent: {listener.problem}",)
+        self._progress = _ProgressThread(spark, computing) if computing else None
+        self._check_session: SparkSession | None = body.spark  # before the body has changed it
 
     @property
     def files(self) -> Sequence[str]:
-        return list(self._place.files())
+        return list(self._location.files())
 
     def scan(self) -> ChangeSet:
         self._spark.cancel_jobs()
-        self._reading = None  # the body's settings say what the body wants to see
-        return self._place.scan()
+        self._check_session = None  # the body may have changed its settings
+        return self._location.scan()
 
     def look_at_staged(self, commit: str) -> None:
-        self._place.look_at_staged(commit)
+        self._location.look_at_staged(commit)
 
     def check_tables(
         self, rules: Sequence[TableRules], sources: Mapping[str, TableSource]
@@ -157,47 +159,47 @@ class OpenSparkWorkspace:
         try:
             return check_tables(rules, self._read, sources)
         except Exception as error:
-            if said := short_message(error):
-                raise SparkFailedError(f"looking into the data failed: {said}") from error
+            if message := short_message(error):
+                raise SparkFailedError(f"checking the tables failed: {message}") from error
             raise
 
     def _read(self, source: TableSource) -> DataFrame:
-        if self._reading is None:
-            self._reading = self._spark.fresh_session()
-        kind = source.format or format_of(source.path, self._place.files(source.path))
-        reader = table_reader(self._reading, kind, source.options)
-        return reader.load(self._place.reading(source.path))
+        if self._check_session is None:
+            self._check_session = self._spark.fresh_session()
+        kind = source.format or format_of(source.path, self._location.files(source.path))
+        reader = table_reader(self._check_session, kind, source.options)
+        return reader.load(self._location.input_for_checks(source.path))
 
     def explain(self, error: BaseException) -> str | None:
         return short_message(error)
 
     def close(self) -> None:
-        if self._watch:
-            self._watch.stop()
-        if self._listening:
-            self._listening.close()
+        if self._progress:
+            self._progress.stop()
+        if self._listener:
+            self._listener.close()
         self._spark.close_session()
 
 
-class _Watch:
-    """Tells how far Spark is while a workspace is open, in a thread of its own."""
+class _ProgressThread:
+    """Reports Spark's progress while a workspace is open."""
 
     def __init__(self, spark: Spark, computing: OnComputation) -> None:
         self._spark = spark
         self._computing = computing
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True, name="spark-progress")
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._report, daemon=True, name="spark-progress")
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
-        self._thread.join(_LAST_LOOK_SECONDS)
+        self._stopped.set()
+        self._thread.join(_JOIN_SECONDS)
 
-    def _look(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
+    def _report(self) -> None:
+        while not self._stopped.wait(_POLL_SECONDS):
             try:
                 progress = self._spark.progress()
-            except Exception:  # noqa: BLE001 - a driver that is gone shows where it is used
+            except Exception:  # noqa: BLE001 - the body fails too if the driver has ended
                 return
             if progress is not None:
                 self._computing(progress)

@@ -6,12 +6,12 @@ from perago.adapters.spark.files import (
     assert_storable,
     checked_format,
     format_of,
+    input_path,
     is_below,
     is_leftover,
     is_match,
-    readable,
+    output_path,
     without_wildcards,
-    writable,
 )
 from perago.errors import SparkPathError, UnsupportedFileError
 
@@ -96,7 +96,7 @@ def test_what_would_not_be_itself_under_another_name_is_refused(path, why):
     ["../x", "a/../../x", "/x", "a//b", "s3a://r/x", "file:/x", "a\\b", "_lakefs_actions/x.yaml"],
 )
 def test_a_path_can_not_leave_the_workspace(path):
-    for check in (readable, writable):
+    for check in (input_path, output_path):
         with pytest.raises(SparkPathError, match="can't be a part of the workspace"):
             check(path, at_root=True)
 
@@ -104,25 +104,25 @@ def test_a_path_can_not_leave_the_workspace(path):
 @pytest.mark.parametrize("path", ["__magic_songs", "t/_temporary", ".spark-staging-1/t"])
 def test_a_table_can_not_be_written_where_nothing_is_ever_published(path):
     with pytest.raises(SparkPathError, match="scratch files"):
-        writable(path, at_root=False)
-    assert readable(path, at_root=False) == path
+        output_path(path, at_root=False)
+    assert input_path(path, at_root=False) == path
 
 
 def test_hooks_are_an_ordinary_name_below_a_prefix():
-    assert writable("_lakefs_actions/x", at_root=False) == "_lakefs_actions/x"
+    assert output_path("_lakefs_actions/x", at_root=False) == "_lakefs_actions/x"
 
 
 def test_a_whole_workspace_can_be_read_and_not_written():
-    assert readable("", at_root=False) == ""
+    assert input_path("", at_root=False) == ""
     with pytest.raises(SparkPathError):
-        writable("", at_root=False)
+        output_path("", at_root=False)
 
 
 @pytest.mark.parametrize("path", ["a/*", "a?", "[ab]", "{a,b}"])
 def test_a_table_is_written_to_one_place(path):
-    assert readable(path, at_root=False) == path
+    assert input_path(path, at_root=False) == path
     with pytest.raises(SparkPathError, match="wildcard"):
-        writable(path, at_root=False)
+        output_path(path, at_root=False)
 
 
 @pytest.mark.parametrize(

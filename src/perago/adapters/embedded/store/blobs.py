@@ -121,7 +121,7 @@ class Blobs:
             os.close(source)
         return FetchedFile(entry.key, sha256, signature)
 
-    def lend(self, entry: ObjectEntry, path: str) -> None:
+    def link(self, entry: ObjectEntry, path: str) -> None:
         """Give an object's own file a second name, ``path``; a copy where that can't be.
 
         Neither can be written, and the bytes aren't read. Raises CorruptObjectError if the file is

@@ -208,14 +208,14 @@ class EmbeddedStore:
         tally.end()
         return Fetched(fetched, Transfer(len(wanted), total_bytes, len(wanted), total_bytes))
 
-    def lend(self, wanted: Sequence[Download]) -> None:
+    def link(self, wanted: Sequence[Download]) -> None:
         """Make each object readable as a file, without copying it where the filesystem can.
 
         The files are the store's own, under a second name, and must not be written; what is
         removed is only the name. Raises CorruptObjectError, as far as a stat tells.
         """
         for item in wanted:
-            self._blobs.lend(item.entry, os.fspath(item.path))
+            self._blobs.link(item.entry, os.fspath(item.path))
 
     def upload(
         self,
