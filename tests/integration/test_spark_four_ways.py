@@ -137,7 +137,7 @@ def test_a_store_that_fails_a_check_is_not_the_data_s_fault(
             outcome = place.run(lambda ws: ws.files(), pre=[require_table("t", where="n > 0")])
             assert not wire.unfired
             assert outcome.report.status is TaskStatus.FAILED, outcome.report.reason
-            assert "looking into the data failed" in outcome.report.reason
+            assert "checking the tables failed" in outcome.report.reason
 
 
 def test_a_session_that_is_over_ends_nothing_of_the_next_one_s(engines_of, lakefs_server, tmp_path):
