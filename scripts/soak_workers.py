@@ -45,6 +45,7 @@ class Worker:
             **settings,
             "PERAGO_HOME": str(self.home),
             "PERAGO_WORKSPACE_ROOT": str(self.root),
+            "PERAGO_LOG_FORMAT": "json",
         }
         self._environment = {**self.environment, "PERAGO_FAILPOINTS": faults}
         self._modules = modules

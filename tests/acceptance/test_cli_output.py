@@ -88,13 +88,13 @@ def test_a_terminal_shows_at_once_that_a_run_is_starting(project):
 def test_a_long_command_is_not_broken_on_a_terminal(project):
     home = "a-directory-whose-name-alone-is-nearly-as-wide-as-the-terminal-is"
     written = _on_a_terminal("run", "songs_tasks", "--home", home)
-    assert re.search(rf"perago recover [0-9a-f-]{{36}} --home {home}", written)
+    assert re.search(rf"perago recover [0-9a-f]{{8}} --home {home}", written)
 
 
 def test_the_offered_command_goes_on(perago):
     stopped = perago("run", "songs_tasks", "--repository", "others", "--home", "elsewhere")
     assert stopped.code == 1
-    offered = stopped.out.rpartition("start again: perago ")[2]
+    offered = stopped.out.rpartition("then run: perago ")[2]
     there = ("--repository", "others", "--home", "elsewhere")
     assert perago("import", "data", "--branch", "main", *there).code == 0
     assert perago(*shlex.split(offered)).code == 0

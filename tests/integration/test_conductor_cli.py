@@ -75,7 +75,10 @@ class Follower:
 
     def __init__(self, *words):
         self._process = subprocess.Popen(
-            [str(word) for word in (PERAGO, *words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [str(word) for word in (PERAGO, *words)],
+            env={**os.environ, "PERAGO_LOG_FORMAT": "json"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         self.lines = []
         self._reader = threading.Thread(target=self._read)
@@ -235,7 +238,7 @@ def test_that_no_worker_is_there_is_told_and_ctrl_c_only_ends_the_following(
     follow, repository, bench
 ):
     follower = follow("run", WAITING, "-r", repository, "--register", *ON)
-    warning = json.loads(follower.wait_for("no worker has asked"))["warning"]
+    warning = json.loads(follower.wait_for("no worker has polled"))["warning"]
     assert f"`perago start {UNSERVED}" in warning
     (run,) = until(lambda: bench.orchestrator.writers(repository, "main"), "it in the index")
     code, out = follower.interrupt()
@@ -384,7 +387,7 @@ def test_after_a_stop_a_new_run_goes_on_from_the_head_and_says_what_it_leaves(
     gate.touch()
     code, out = follower.end()
     assert code == 1
-    assert f"perago recover {run} --on conductor" in out
+    assert f"perago recover {run[:8]} --on conductor" in out
 
     looked = perago("recover", run, "--dry-run", *ON, "--json").json
     assert (looked["head"], looked["leads_back"], looked["run"]) == (by_hand, True, None)

@@ -79,7 +79,7 @@ class WorkerRig:
             kept
             | self._lakefs.settings
             | {"CONDUCTOR_SERVER_URL": self.address}
-            | {"PERAGO_HOME": str(self.directory / home)}
+            | {"PERAGO_HOME": str(self.directory / home), "PERAGO_LOG_FORMAT": "json"}
             | {name: str(value) for name, value in environment.items()},
         )
         self.workers.append(worker)

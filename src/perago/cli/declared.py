@@ -156,7 +156,7 @@ def register_command(
     return 0 if ok else 1
 
 
-def see_to_definitions(settings: Settings, pipeline: Pipeline, *, push: bool) -> None:
+def ensure_registered(settings: Settings, pipeline: Pipeline, *, push: bool) -> None:
     """Have Conductor know a pipeline and its tasks as they are declared.
 
     Without ``push`` it has to know them already: raises DefinitionDiffersError, naming the command

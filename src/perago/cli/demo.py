@@ -109,7 +109,7 @@ _CRASHING_STEP = 2
     help="Listening events to make up.",
 )
 @click.option("--no-crash", is_flag=True, help="Leave out the crash.")
-@common_options(default_home=Path("perago-demo"), starts_slowly=True, on=True)
+@common_options(default_home=Path("perago-demo"), starts_slowly=True, on=True, log_format=True)
 def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) -> int:
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
@@ -122,11 +122,10 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     programme = _programme(rows, where_spark_runs(settings), crash=not no_crash)
     echo_err(f"{click.style('Perago demo', bold=True)}  {programme}")
     with status_line(STARTING):
-        from perago.cli.declared import see_to_definitions
+        from perago.cli.declared import ensure_registered
         from perago.cli.demo import working
         from perago.cli.options import close_with_command
-        from perago.cli.run import watch_to_its_end
-        from perago.cli.run_summary import as_json, exit_code
+        from perago.cli.run import exit_code, run_document, watch_run
         from perago.declare.loading import load_pipeline
         from perago.model.run import RunStatus
         from perago.operations.branches import own_branches
@@ -147,18 +146,18 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     with ExitStack() as until_it_ran:
         if isinstance(runs, SharedRuns):
             with status_line("registering the pipeline, starting a worker"):
-                see_to_definitions(settings, pipeline, push=True)
+                ensure_registered(settings, pipeline, push=True)
                 until_it_ran.enter_context(working(settings, plan, runs))
         # A repository of that name may have been here before, with runs of its own.
         point = StartingPoint(repository, from_head=True)
         run_id = start_run(runs, store, plan, point, own=own)
-        record = watch_to_its_end(settings, runs, run_id, in_words=True)
+        record = watch_run(settings, runs, run_id, output)
         if record.status is RunStatus.RUNNING:  # left alone it would wait for a worker for ever
             runs.cancel(run_id, "the demo was interrupted")
             raise click.Abort
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
     output.show(
-        as_json(record) | {"repository": repository, "report": str(page) if page else None},
+        run_document(record) | {"repository": repository, "report": str(page) if page else None},
         lambda: _story(store, record, page, settings),
     )
     return exit_code(record)
@@ -233,7 +232,7 @@ def _story(
     from rich.text import Text
 
     from perago.cli.history import commit_document, history_layout
-    from perago.cli.run_summary import summary
+    from perago.cli.run import summary
     from perago.formatting import RUN_LENGTH
     from perago.model.run import RunStatus
 

@@ -1,4 +1,7 @@
-"""A run as it happens: a live table on a terminal, one JSON line per step anywhere else."""
+"""A run on this machine as it happens: a live table on a terminal, lines of text or JSON elsewhere.
+
+Also the progress bar of a bulk transfer.
+"""
 
 from __future__ import annotations
 
@@ -8,60 +11,36 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, TextColumn
-from rich.progress import Progress as RichProgress
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, status, style_of
-from perago.model.attempt import AttemptStep
-from perago.model.progress import Transfer
-from perago.worker.events import (
-    AttemptEnded,
-    AttemptStarted,
-    RetryAwaited,
-    StepEnded,
-    StepProgressed,
-    StepStarted,
-)
+from perago.cli.attempt_view import AttemptTracker, AttemptView, TextLines, status_words
+from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, style_of, table
+from perago.formatting import COMMIT_LENGTH, duration
+from perago.model.attempt import TaskStatus
+from perago.worker.events import AttemptEnded, RetryAwaited, StepEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    from perago.model.attempt import Attempt
-    from perago.model.progress import Progress
+    from perago.cli.output import Output
+    from perago.model.progress import Transfer
     from perago.model.run import RunRecord
     from perago.worker.events import Observer, WorkerEvent
 
 
-_STEP_WORDS = {
-    AttemptStep.VALIDATE: "checking the input",
-    AttemptStep.DIRECTORY: "making a private directory",
-    AttemptStep.FETCH: "opening the workspace",  # fetching it, or starting Spark
-    AttemptStep.PRE: "checking the input",
-    AttemptStep.BODY: "running",
-    AttemptStep.POST: "looking for changes",
-    AttemptStep.CHECKS: "checking the data",
-    AttemptStep.FENCE1: "asking whether it still counts",
-    AttemptStep.STAGE_BRANCH: "staging",
-    AttemptStep.STAGE_UPLOAD: "uploading changes",
-    AttemptStep.STAGE_COMMIT: "committing",
-    AttemptStep.FENCE2: "asking whether it still counts",
-    AttemptStep.PUBLISH: "publishing",
-    AttemptStep.REPORT: "reporting",
-}
-
-
 @contextmanager
-def watching(record: RunRecord, *, elsewhere: Observer | None = None) -> Iterator[Observer]:
-    """A live table if standard error is a terminal; otherwise JSON lines, or what is given."""
-    if not is_terminal(sys.stderr):
-        yield elsewhere or JsonLines()
+def run_view(record: RunRecord, output: Output) -> Iterator[Observer]:
+    """Show a run's attempts on standard error: JSON if asked for, else a live table or text."""
+    if output.json_lines:
+        yield JsonLines()
         return
+    if not is_terminal(sys.stderr):
+        yield RunLines([step.reference for step in record.plan.steps])
+        return
+    from rich.live import Live
+
     above = console(stderr=True)
     display = LiveTable([step.reference for step in record.plan.steps], above)
     display.show_past(record)
@@ -69,61 +48,28 @@ def watching(record: RunRecord, *, elsewhere: Observer | None = None) -> Iterato
         yield display
 
 
-@contextmanager
-def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
-    """A progress bar for one bulk transfer; silent where standard error is no terminal."""
-    if not is_terminal(sys.stderr):
-        yield lambda _transfer: None
-        return
-    bar = RichProgress(
-        TextColumn(what),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[objects]} objects"),
-        console=console(stderr=True),
-        transient=True,
-    )
-    clear_line()
-    with bar:
-        task = bar.add_task(what, total=None, objects=0)
-
-        def show(transfer: Transfer) -> None:
-            bar.update(
-                task,
-                completed=transfer.bytes,
-                total=transfer.total_bytes,
-                objects=f"{transfer.objects:,}/{transfer.total_objects:,}",
-            )
-
-        yield show
-
-
-class Warnings:
-    """Each warning once for a whole run: what is said every time isn't heard.
-
-    An attempt's process says it once for itself, and the next process again.
-    """
+class _Warnings:
+    """Lets each warning through once for a whole run: every process of a run repeats it."""
 
     def __init__(self) -> None:
-        self._said: set[object] = set()
+        self._seen: set[object] = set()
 
-    def are_new_in(self, fields: Mapping[str, object]) -> bool:
-        warning = fields.get("warning")
-        is_new = warning is not None and warning not in self._said
-        self._said.add(warning)
+    def is_new(self, warning: object) -> bool:
+        is_new = warning not in self._seen
+        self._seen.add(warning)
         return is_new
 
 
 class JsonLines:
-    """Each step's event, as it stands in the journal, on standard error; each warning once."""
+    """Each step's event, as the run's log has it, on standard error; each warning once."""
 
     def __init__(self) -> None:
-        self._warnings = Warnings()
+        self._warnings = _Warnings()
 
     def observe(self, event: WorkerEvent) -> None:
         match event:
             case StepEnded(_, fields):
-                if "warning" not in fields or self._warnings.are_new_in(fields):
+                if "warning" not in fields or self._warnings.is_new(fields["warning"]):
                     self._line(fields)
             case AttemptEnded(attempt):
                 self._line(
@@ -144,154 +90,175 @@ class JsonLines:
         echo_err(json.dumps(fields, ensure_ascii=False, default=str))
 
 
-class PlainLines:
-    """A line of prose per attempt and step, for people who read it in a file."""
+class RunLines(TextLines):
+    """The lines of one run, where each warning is shown once."""
 
-    def __init__(self) -> None:
-        self._warnings = Warnings()
+    def __init__(self, references: list[str]) -> None:
+        super().__init__(max(map(len, references), default=0))
+        self._warnings = _Warnings()
+        self._last: AttemptView | None = None
+
+    def warned(self, view: AttemptView, warning: str) -> None:
+        if self._warnings.is_new(warning):
+            super().warned(view, warning)
+
+    def ended(self, view: AttemptView) -> None:
+        super().ended(view)
+        self._last = view
 
     def observe(self, event: WorkerEvent) -> None:
-        match event:
-            case AttemptStarted(execution):
-                attempt = execution.attempt
-                retry = f" (retry {attempt.retry_count})" if attempt.retry_count else ""
-                echo_err(f"{attempt.reference_task_name}{retry}")
-            case StepStarted(_, step):
-                echo_err(f"    {_STEP_WORDS.get(step, step)}")
-            case StepEnded(attempt, fields) if self._warnings.are_new_in(fields):
-                echo_err(_warning(attempt, fields))
-            case AttemptEnded(reason=reason):
-                echo_err(f"    {event.text}" + (f": {reason}" if reason else ""))
-            case _:
-                pass
+        super().observe(event)
+        if isinstance(event, RetryAwaited) and self._last is not None:
+            if event.seconds >= 1:
+                echo_err(f"  {self._last.reference}: trying again in {event.seconds:.0f} s")
+            self._last = None  # the events that follow only count down
 
 
-class _Row:
-    """One step of the pipeline, as the live table shows it."""
-
-    def __init__(self) -> None:
-        self.status = ""
-        self.detail = ""
-        self.retry = 0
-        self.began: float | None = None
-        self.seconds = 0.0
-        self.progress: Progress | None = None
-
-
-class LiveTable:
-    """A row per step: where it is, how far a transfer got, how long it has taken.
+class LiveTable(AttemptTracker):
+    """A row for each step: what it does, how far a transfer is, how long all its attempts took.
 
     Warnings go ``above`` it, where they stay.
     """
 
     def __init__(self, references: list[str], above: Console) -> None:
-        self._rows = {reference: _Row() for reference in references}
+        super().__init__()
+        self._rows = {reference: AttemptView(reference) for reference in references}
+        self._seconds = dict.fromkeys(references, 0.0)
+        self._began_at: dict[str, float] = {}
+        self._details: dict[str, str] = {}
         self._above = above
-        self._warnings = Warnings()
+        self._warnings = _Warnings()
 
     def show_past(self, record: RunRecord) -> None:
+        """Begin with the attempts that have ended already."""
         for past in record.attempts:
-            row = self._rows[past.attempt.reference_task_name]
             if past.ended_at is not None:
-                row.status, row.retry = past.status, past.attempt.retry_count
-                row.seconds += past.ended_at - (past.started_at or past.ended_at)
-        for row in self._rows.values():
-            if row.status != "COMPLETED":
-                row.detail = STARTING
-                return
+                view = AttemptView.of_record(past, past.ended_at)
+                self._rows[view.reference] = view
+                self._seconds[view.reference] += view.seconds or 0.0
+        unfinished = (r for r, view in self._rows.items() if view.status != TaskStatus.COMPLETED)
+        if first := next(unfinished, None):
+            self._details[first] = STARTING
+
+    def started(self, view: AttemptView) -> None:
+        self._began_at[view.reference] = time.monotonic()
+        self._details[view.reference] = STARTING
+        self._rows[view.reference] = view
+
+    def changed(self, view: AttemptView) -> None:
+        self._details[view.reference] = view.doing
+        self._rows[view.reference] = view
+
+    def warned(self, view: AttemptView, warning: str) -> None:
+        from rich.text import Text
+
+        if self._warnings.is_new(warning):
+            words = f"warning: {view.reference}: {warning}"
+            self._above.print(Text(words, style="bold yellow"))
+
+    def ended(self, view: AttemptView) -> None:
+        self._began_at.pop(view.reference, None)
+        self._seconds[view.reference] += view.seconds or 0.0
+        self._details[view.reference] = view.result
+        self._rows[view.reference] = view
 
     def observe(self, event: WorkerEvent) -> None:
-        match event:
-            case AttemptStarted():
-                self._started(event.attempt)
-            case StepStarted(attempt, step):
-                row = self._row(attempt)
-                row.detail, row.progress = _STEP_WORDS.get(step, step), None
-            case StepEnded(attempt, fields) if self._warnings.are_new_in(fields):
-                self._above.print(Text(_warning(attempt, fields), style="bold yellow"))
-            case StepProgressed(attempt, _, progress):
-                self._row(attempt).progress = progress
-            case AttemptEnded():
-                self._ended(event)
-            case RetryAwaited(seconds):
-                self._waiting(seconds)
-            case _:
-                pass
-
-    def _started(self, attempt: Attempt) -> None:
-        row = self._row(attempt)
-        row.status, row.detail, row.retry = "IN_PROGRESS", STARTING, attempt.retry_count
-        row.began, row.progress = time.monotonic(), None
-
-    def _ended(self, ended: AttemptEnded) -> None:
-        row = self._row(ended.attempt)
-        if row.began is not None:
-            row.seconds += time.monotonic() - row.began
-        row.status, row.detail = ended.text, ended.reason or ""
-        row.began, row.progress = None, None
-
-    def _waiting(self, seconds: float) -> None:
-        for row in self._rows.values():
-            if row.status not in ("", "COMPLETED", "IN_PROGRESS"):
-                row.detail = f"trying again in {seconds:.0f} s" + _after_reason(row.detail)
-                return
-
-    def _row(self, attempt: Attempt) -> _Row:
-        return self._rows[attempt.reference_task_name]
+        super().observe(event)
+        if isinstance(event, RetryAwaited):
+            failed = [v for v in self._rows.values() if v.has_ended and v.symbol != "✓"]
+            for view in failed[:1]:
+                self._details[view.reference] = f"trying again in {event.seconds:.0f} s · " + (
+                    view.result
+                )
 
     def __rich__(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        for reference, row in self._rows.items():
-            elapsed = row.seconds + (time.monotonic() - row.began if row.began else 0)
-            table.add_row(
-                symbol(row.status),
-                reference,
-                Text(f"retry {row.retry}" if row.retry else "", style="yellow"),
-                Text(f"{elapsed:.1f} s" if elapsed else "", style="dim"),
-                self._doing(row),
-            )
-        return table
+        from rich.table import Table
+        from rich.text import Text
 
-    def _doing(self, row: _Row) -> Table | Text:
-        if row.progress is None or not row.progress.in_words:
-            return Text(row.detail, style="dim", overflow="ellipsis", no_wrap=True)
+        rows = Table.grid(padding=(0, 2))
+        for reference, view in self._rows.items():
+            began = self._began_at.get(reference)
+            elapsed = self._seconds[reference] + (time.monotonic() - began if began else 0)
+            rows.add_row(
+                symbol(view),
+                reference,
+                Text(f"retry {view.retry}" if view.retry else "", style="yellow"),
+                Text(f"{elapsed:.1f} s" if elapsed else "", style="dim"),
+                self._doing(view),
+            )
+        return rows
+
+    def _doing(self, view: AttemptView) -> Table | Text:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        words = self._details.get(view.reference, "")
+        if view.has_ended or view.progress is None or not view.progress.in_words:
+            return Text(words, style="dim", overflow="ellipsis", no_wrap=True)
         line = Table.grid(padding=(0, 1))
         line.add_row(
-            Text(row.detail, style="dim"),
-            ProgressBar(total=1.0, completed=row.progress.share, width=20),
-            Text(row.progress.in_words, style="dim", overflow="ellipsis", no_wrap=True),
+            Text(words, style="dim"),
+            ProgressBar(total=1.0, completed=view.progress.share, width=20),
+            Text(view.progress.in_words, style="dim", overflow="ellipsis", no_wrap=True),
         )
         return line
 
 
-def _warning(attempt: Attempt, fields: Mapping[str, object]) -> str:
-    return f"warning: {attempt.reference_task_name}: {fields['warning']}"
+def symbol(view: AttemptView) -> Text:
+    """An attempt's state in one colored character."""
+    from rich.text import Text
 
-
-def _after_reason(detail: str) -> str:
-    return " · " + detail.rpartition(" · ")[2] if detail else ""
-
-
-def symbol(status: str) -> Text:
-    """How an attempt stands, in one character; that there is none yet is the empty status."""
-    plain = status.partition(" ")[0]
-    symbols = {"": "·", "COMPLETED": "✓", "IN_PROGRESS": "▸", "SCHEDULED": "·"}
-    return Text(symbols.get(plain, "✗"), style=style_of(plain) if plain else "dim")
+    plain = view.status.partition(" ")[0]
+    return Text(view.symbol, style=style_of(plain) if plain else "dim")
 
 
 def attempts_table(record: RunRecord) -> Table:
-    """Every attempt of a run, for people."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "step", "retry", "seconds", "status", "output ref / reason"):
-        table.add_column(heading, overflow="fold")
-    for a in record.attempts:
-        seconds = (a.ended_at - a.started_at) if a.ended_at and a.started_at else None
-        table.add_row(
-            symbol(a.status),
-            a.attempt.reference_task_name,
-            str(a.attempt.retry_count),
-            f"{seconds:.2f}" if seconds is not None else "",
-            status(a.status),
-            a.output_ref[:16] if a.output_ref else (a.reason or ""),
+    """Every attempt of a run that has ended, with its commit or its reason."""
+    from rich.text import Text
+
+    rows: list[tuple[Text | str, ...]] = []
+    for one in record.attempts:
+        view = AttemptView.of_record(one, record.updated_at)
+        rows.append(
+            (
+                symbol(view),
+                view.reference,
+                str(view.retry),
+                duration(view.seconds),
+                Text(status_words(view.status), style=style_of(view.status)),
+                view.ref[:COMMIT_LENGTH] if view.ref else view.reason or "",
+            )
         )
-    return table
+    return table(("", "step", "retry", "took", "status", "commit / reason"), rows, whole=5)
+
+
+@contextmanager
+def transferring(what: str) -> Iterator[Callable[[Transfer], None]]:
+    """A progress bar for one bulk transfer; nothing where standard error is no terminal."""
+    if not is_terminal(sys.stderr):
+        yield lambda _transfer: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[objects]} objects"),
+        console=console(stderr=True),
+        transient=True,
+    )
+    clear_line()
+    with bar:
+        task = bar.add_task(what, total=None, objects=0)
+
+        def show(transfer: Transfer) -> None:
+            bar.update(
+                task,
+                completed=transfer.bytes,
+                total=transfer.total_bytes,
+                objects=f"{transfer.objects:,}/{transfer.total_objects:,}",
+            )
+
+        yield show

@@ -57,14 +57,14 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
     def document(record: RunRecord) -> dict[str, object]:
         held = isinstance(book, SharedRuns) or is_held(settings, record.id)
         now = system_clock().now()
-        return run_document(record, held=held and record.status == "RUNNING", now=now)
+        return _run_state(record, held=held and record.status == "RUNNING", now=now)
 
     if run is None:
         listed = [document(record) for record in book.runs(limit=limit)]
         output.show({"runs": listed}, lambda: _listing(listed))
         return
     record = book.find(run)
-    shown = document(record) | {"attempts": [attempt_document(a) for a in record.attempts]}
+    shown = document(record) | {"attempts": [_attempt_document(a) for a in record.attempts]}
     kept = logs_of(book, settings.logs, record) if logs else None
     if kept is not None and output.as_json:
         shown |= kept.document()
@@ -74,7 +74,7 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
             kept.show()
 
 
-def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:
+def _run_state(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:
     """One run as JSON."""
     completed = {a.attempt.reference_task_name for a in record.attempts if a.status == "COMPLETED"}
     end = now if record.status == "RUNNING" else record.updated_at
@@ -96,7 +96,7 @@ def run_document(record: RunRecord, *, held: bool, now: float) -> dict[str, obje
     }
 
 
-def attempt_document(record: AttemptRecord) -> dict[str, object]:
+def _attempt_document(record: AttemptRecord) -> dict[str, object]:
     """One attempt as JSON."""
     attempt = record.attempt
     return {
@@ -245,7 +245,7 @@ _SHOWN_COMMITS = 20
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.option("--dry-run", is_flag=True, help="Only say what the run left behind; start nothing.")
-@common_options(starts_slowly=True, on=True)
+@common_options(starts_slowly=True, on=True, log_format=True)
 def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settings) -> int:
     """Start a run as RUN was started, but from its branch's present head, and watch it to its end.
 
@@ -262,8 +262,7 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
     """
     with status_line(STARTING):
         from perago.cli.options import close_with_command
-        from perago.cli.run import watch_to_its_end
-        from perago.cli.run_summary import as_json, exit_code, summary
+        from perago.cli.run import exit_code, run_document, summary, watch_run
         from perago.operations.branches import own_branches
         from perago.operations.recovery import assert_recoverable, branch_since_run, recover
         from perago.wiring import open_runs, open_store
@@ -281,8 +280,10 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
         console(stderr=True).print(_layout(document))
 
     started = recover(runs, store, stopped, own=own_branches(settings))
-    record = watch_to_its_end(settings, runs, started)
-    output.show(document | {"run": as_json(record)}, lambda: summary(record, backend_options()))
+    record = watch_run(settings, runs, started, output)
+    output.show(
+        document | {"run": run_document(record)}, lambda: summary(record, backend_options())
+    )
     return exit_code(record)
 
 

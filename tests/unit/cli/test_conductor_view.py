@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from perago.cli.conductor_view import FollowedTable, followed, rows_of
+from perago.cli.conductor_view import FollowedTable, followed_view, rows_of
+from perago.cli.output import Output
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.controls import TaskControls
 from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus, StepPlan
@@ -110,8 +111,10 @@ def test_a_task_that_isnt_in_the_plan_is_shown_too():
 def lines(capfd, monkeypatch):
     monkeypatch.setattr("perago.cli.conductor_view.backend_options", lambda: ("--on", "conductor"))
 
-    def after(*sights, in_words=False):
-        with followed(run(), in_words=in_words) as view:
+    monkeypatch.setattr("perago.cli.conductor_view.time.time", lambda: NOW)
+
+    def after(*sights, json_lines=False):
+        with followed_view(run(), Output(as_json=False, json_lines=json_lines)) as view:
             for snapshot in sights:
                 view.show(snapshot)
         return capfd.readouterr().err.splitlines()
@@ -121,17 +124,17 @@ def lines(capfd, monkeypatch):
 
 def test_that_no_worker_is_there_is_said_once_with_the_command_that_starts_one(lines):
     lonely = RunSnapshot(run(DUE), unpolled=("songs.clean",))
-    (line,) = [line for line in lines(lonely, lonely, in_words=True) if "warning" in line]
+    (line,) = [line for line in lines(lonely, lonely) if "warning" in line]
     assert "`perago start package.songs --on conductor`" in line
     foreign = RunSnapshot(run(DUE, target=""), unpolled=("other",))
-    assert "`perago start MODULE --on conductor`" in lines(foreign, in_words=True)[-1]
+    assert "`perago start MODULE --on conductor`" in lines(foreign)[-1]
 
 
 def test_that_a_worker_came_is_said_but_not_of_a_run_that_was_cancelled(lines):
     lonely, well = RunSnapshot(run(DUE), unpolled=("songs.clean",)), RunSnapshot(run(RUNNING))
-    assert "warning: songs.clean has a worker now" in lines(lonely, well, in_words=True)
+    assert "warning: songs.clean has a worker now" in lines(lonely, well)
     ended = RunSnapshot(run(status=RunStatus.TERMINATED))
-    assert len(lines(lonely, ended, in_words=True)) == 1
+    assert len(lines(lonely, ended)) == 1
 
 
 def test_that_it_comes_and_goes_is_said_each_time(lines):
@@ -139,7 +142,7 @@ def test_that_it_comes_and_goes_is_said_each_time(lines):
         RunSnapshot(run(RUNNING)),
         RunSnapshot(run(RUNNING), problem="nobody answers at http://x"),
     )
-    said = [line for line in lines(well, away, away, well, away, in_words=True) if "warn" in line]
+    said = [line for line in lines(well, away, away, well, away) if "warn" in line]
     assert [line.partition(";")[0] for line in said] == [
         "warning: nobody answers at http://x",
         "warning: Conductor answers again",
@@ -149,29 +152,28 @@ def test_that_it_comes_and_goes_is_said_each_time(lines):
 
 def test_a_run_that_somebody_paused_is_told_how_to_go_on(lines):
     paused = RunSnapshot(run(RUNNING, status=RunStatus.PAUSED))
-    assert any(f"`perago run --resume {RUN} --on conductor`" in line for line in lines(paused))
+    assert any("`perago run --resume 0112d1ec --on conductor`" in line for line in lines(paused))
 
 
 def test_programs_get_a_line_for_each_turn_of_an_attempt(lines):
-    told = [
-        json.loads(line)
-        for line in lines(RunSnapshot(run(FAILED)), RunSnapshot(run(FAILED, WAITING)))
-    ]
+    sights = RunSnapshot(run(FAILED)), RunSnapshot(run(FAILED, WAITING))
+    told = [json.loads(line) for line in lines(*sights, json_lines=True)]
     assert [(one["step"], one["retry"], one["status"]) for one in told] == [
         ("attempt.ended", 0, "FAILED"),
         ("attempt.scheduled", 1, "SCHEDULED"),
     ]
     assert told[0]["worker"] == "worker-1"
     assert told[1]["due_at"].startswith("2027-01-15T08:00:12")
-    (ended,) = lines(RunSnapshot(run(COMPLETED)))
+    (ended,) = lines(RunSnapshot(run(COMPLETED)), json_lines=True)
     assert json.loads(ended)["output_ref"] == "0123456789abcdef"
 
 
 def test_in_a_file_people_read_what_started_and_how_it_ended(lines):
-    told = lines(RunSnapshot(run(FAILED, DUE)), RunSnapshot(run(FAILED, RUNNING)), in_words=True)
-    assert told == [
-        "clean: FAILED: executor_lost: it was killed",
-        "clean (retry 1): running on worker-2",
+    seen = [run(FAILED, WAITING), run(FAILED, DUE), run(FAILED, RUNNING), run(FAILED, RUNNING)]
+    assert lines(*map(RunSnapshot, seen)) == [
+        "✗ clean  6.00 s  FAILED: executor_lost: it was killed  on worker-1",
+        "  clean: trying again in 12 s",
+        "▸ clean, retry 1  running on worker-2",
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from perago.cli.local_view import JsonLines, LiveTable, PlainLines
+from perago.cli.local_view import JsonLines, LiveTable, RunLines
 from perago.model.attempt import Attempt
 from perago.worker.events import StepEnded
 
@@ -28,9 +28,8 @@ def test_on_a_terminal_a_warning_stays_above_the_table_once_per_run():
     assert "\x1b[1;33mwarning: count: publishing" in shown, "it stands out"
 
 
-@pytest.mark.parametrize("watcher", [JsonLines, PlainLines])
-def test_in_a_file_a_warning_is_one_line_per_run(watcher, capfd):
-    lines = watcher()
+@pytest.mark.parametrize("lines", [JsonLines(), RunLines(["count"])])
+def test_in_a_file_a_warning_is_one_line_per_run(lines, capfd):
     for fields in (SOFT, OTHER, SOFT):
         lines.observe(StepEnded(ATTEMPT, fields))
     said = capfd.readouterr().err.splitlines()

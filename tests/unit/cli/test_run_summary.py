@@ -1,22 +1,25 @@
-"""What a person is told to do after a run that stopped."""
+"""The next step that is proposed after a run that stopped."""
 
 from dataclasses import replace
 
 import pytest
 
-from perago.cli.run_summary import exit_code, way_on
+from perago.cli.run import exit_code, next_step
 from perago.model.attempt import Attempt, TaskStatus
 from perago.model.run import AttemptRecord, RunPlan, RunRecord, RunStatus
 from perago.model.workspace import WorkspaceRef
 
 RUN = "0112d1ec-1c2b-4486-87ae-ac1deead5f68"
-RESUME = f"go on with: perago run --resume {RUN}"
-LOOK = "a retry can't help: look at `perago history --repository songs`, then go on from there: "
-MEND = "a retry can't help: mend the input, then start again: "
-AGAIN = f"perago recover {RUN}"
+SHORT = "0112d1ec"
+RESUME = f"Continue with: perago run --resume {SHORT}"
+LOOK = (
+    "Retrying won't help. Look at `perago history --repository songs`, then continue from there: "
+)
+FIX_INPUT = "Retrying won't help. Fix the input, then run: "
+AGAIN = f"perago recover {SHORT}"
 FOLLOW = (
-    f"it goes on by itself: follow it again with `perago run --resume {RUN}`, "
-    f"or end it with `perago cancel {RUN}`"
+    f"The run continues on Conductor. Follow it: `perago run --resume {RUN}`; "
+    f"end it: `perago cancel {RUN}`"
 )
 
 
@@ -55,8 +58,8 @@ FENCED = "publish_fence: the branch is elsewhere"
         (ended(RunStatus.TIMED_OUT, TaskStatus.TIMED_OUT), RESUME),
         (ended(RunStatus.PAUSED, TaskStatus.SCHEDULED, None), RESUME),
         (ended(reason="stale_attempt: it is over"), RESUME),
-        (ended(last=TERMINAL), MEND + AGAIN),
-        (ended(last=TERMINAL, repository=None), MEND + AGAIN),
+        (ended(last=TERMINAL), FIX_INPUT + AGAIN),
+        (ended(last=TERMINAL, repository=None), FIX_INPUT + AGAIN),
         (ended(RunStatus.RUNNING, TaskStatus.IN_PROGRESS, None), FOLLOW),
         (ended(reason=FENCED), LOOK + AGAIN),
         (ended(reason="wrong_landing: on another's commit"), LOOK + AGAIN),
@@ -65,8 +68,8 @@ FENCED = "publish_fence: the branch is elsewhere"
         (ended(reason=FENCED, branch="dev"), LOOK.replace("songs", "songs --branch dev") + AGAIN),
     ],
 )
-def test_the_way_on_fits_how_the_run_ended(record, expected):
-    assert way_on(record) == expected
+def test_the_next_step_fits_how_the_run_ended(record, expected):
+    assert next_step(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,14 +82,14 @@ def test_the_way_on_fits_how_the_run_ended(record, expected):
         ),
     ],
 )
-def test_a_place_that_had_to_be_named_is_named_again(record, words):
+def test_options_that_found_the_run_are_in_the_next_command(record, words):
     place = ("--on", "lakefs", "--home", "my home")
-    assert way_on(record, place) == f"{words} --on lakefs --home 'my home'"
+    assert next_step(record, place) == f"{words} --on lakefs --home 'my home'"
 
 
 def test_a_run_that_ended_before_any_attempt_can_be_resumed():
     record = replace(ended(RunStatus.TIMED_OUT), attempts=(), reason="timed out")
-    assert way_on(record) == RESUME
+    assert next_step(record) == RESUME
     assert exit_code(record) == 1
 
 

@@ -166,4 +166,4 @@ def test_a_branch_that_has_begun_cant_start_elsewhere(perago):
     perago("import", "data", "-r", "songs")
     answer = perago("run", "songs_tasks:songs", "--start-at", "main~", "--json")
     assert answer.code == 2
-    assert "is there already" in answer.error["message"]
+    assert "exists already" in answer.error["message"]
