@@ -1,4 +1,7 @@
-"""Who is running: an attempt as the orchestrator delivered it, and one execution of it."""
+"""An attempt as the orchestrator delivers it, and one execution of it by one process.
+
+Also the names made from them: of branches, directories, commit metadata and lineage runs.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,13 @@ if TYPE_CHECKING:
 STAGING_PREFIX = "perago-staging-"
 TASK_ID_KEY = "perago.task_id"
 STEP_KEYS = ("perago.workflow_instance_id", "perago.reference_task_name", "perago.iteration")
-"""Metadata that all attempts of one step share, and no other step's."""
+"""Metadata that all attempts of one pipeline step share, and no other step has."""
 _SEGMENT_LIMIT = 40
 _TIME_DIGITS = 12
+_UUID_7 = 0x7 << 76
+_UUID_VARIANT = 0x2 << 62
+_UUID_REST = ~(0xF << 76 | 0x3 << 62)
+_WORKFLOWS = uuid.uuid5(uuid.NAMESPACE_URL, "perago:workflow")
 
 
 class TaskStatus(StrEnum):
@@ -58,10 +65,9 @@ class AttemptStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One delivery of one task, identified the way the orchestrator identifies it.
+    """One try at one task, with the ids that the orchestrator gave it.
 
-    ``workflow_name`` is what its workflow is called, which identifies nothing; it is only known of
-    attempts that were just delivered.
+    ``workflow_name`` is not part of its identity, and only known for a delivered attempt.
     """
 
     workflow_instance_id: str
@@ -76,9 +82,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a poll hands out: an attempt, its raw input and how long its lease lasts.
+    """What a poll returns: an attempt, its raw input and the length of its lease.
 
-    ``poll_count`` tells this delivery from a later one of the same task id.
+    ``poll_count`` distinguishes this delivery from a later one of the same task id.
     """
 
     attempt: Attempt
@@ -89,16 +95,16 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """Of this very delivery: the same task may be handed out again, even to the same worker."""
+        """The id of this delivery: one task may be delivered again, even to the same worker."""
         return f"{self.attempt.task_id}#{self.poll_count}"
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptSnapshot:
-    """What the orchestrator says of an attempt right now.
+    """What the orchestrator says about an attempt right now.
 
-    ``poll_count`` and ``worker_id`` are of its last delivery; ``is_latest`` says that no newer
-    attempt stands for its reference.
+    ``poll_count`` and ``worker_id`` are those of its last delivery; ``is_latest`` says that no
+    newer attempt has taken its place.
     """
 
     status: TaskStatus
@@ -111,10 +117,7 @@ class AttemptSnapshot:
 
 
 def is_superseded(delivery: Delivery, now: AttemptSnapshot) -> bool:
-    """Whether the same task was handed out again since, to another worker or to this one.
-
-    Or is about to be: it was put back into its queue.
-    """
+    """Whether the same task was delivered again since, or put back into its queue for that."""
     return (
         now.status is TaskStatus.SCHEDULED
         or now.poll_count != delivery.poll_count
@@ -124,10 +127,10 @@ def is_superseded(delivery: Delivery, now: AttemptSnapshot) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One actual run of an attempt by one process.
+    """One process's work on an attempt.
 
-    Two executions never share a name, even of the same attempt: the orchestrator may deliver one
-    task id to two workers, and commit ids only differ where something in the metadata does.
+    Two executions never share an id, not even of the same attempt: the orchestrator may deliver one
+    task id to two workers, and equal metadata could give their commits the same id.
     """
 
     attempt: Attempt
@@ -135,11 +138,12 @@ class Execution:
 
     @classmethod
     def begin(cls, attempt: Attempt) -> Execution:
+        """An execution with a new id."""
         return cls(attempt, new_execution_id())
 
     @property
     def staging_branch(self) -> str:
-        """Private to this execution; built from all the attempt's fields and the execution id."""
+        """Private to this execution; made of all the attempt's fields and the execution id."""
         a = self.attempt
         return (
             f"{STAGING_PREFIX}{name_part(a.workflow_instance_id)}-{name_part(a.reference_task_name)}"
@@ -149,20 +153,21 @@ class Execution:
 
     @property
     def trial_branch(self) -> str:
-        """Where a store tries out what it can do, and a replacement is made."""
+        """A private branch for trying out what the store can do, and for building a replacement."""
         return trial_branch(self.id)
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """All that this execution may leave behind if it dies."""
+        """All branches that this execution may leave behind if it dies."""
         return (self.staging_branch, self.trial_branch)
 
     @property
     def directory_name(self) -> str:
+        """The name of its directory below the workspace root."""
         return f"{name_part(self.attempt.reference_task_name)}-{self.id}"
 
     def metadata(self) -> dict[str, str]:
-        """What a commit of this execution carries: enough to recognise our own request again."""
+        """The metadata of its commits: enough to recognise a commit as its own."""
         a = self.attempt
         return {
             "perago.execution_id": self.id,
@@ -177,9 +182,9 @@ class Execution:
 
 
 def new_execution_id() -> str:
-    """Random, but for its start, which is the time: 12 digits of milliseconds, as in a UUIDv7.
+    """The time, as 12 hexadecimal digits of milliseconds as in a UUIDv7, then random digits.
 
-    A store may not say when a branch was made; the name of a staging branch does.
+    So the name of a staging branch says when it was created, even if the store doesn't.
     """
     milliseconds = time.time_ns() // 1_000_000
     return f"{milliseconds:0{_TIME_DIGITS}x}{secrets.token_hex(10)}"
@@ -197,11 +202,12 @@ def execution_id_of(staging_branch: str) -> str | None:
 
 
 def trial_branch(execution_id: str) -> str:
+    """See :attr:`Execution.trial_branch`."""
     return f"{STAGING_PREFIX}trial-exec-{execution_id}"
 
 
 def task_id_of(staging_branch: str) -> str | None:
-    """The task a staging branch was made for, if its id survived in the name; as Conductor's do."""
+    """The task a staging branch was created for; None if its id isn't in the name unchanged."""
     match = re.fullmatch(
         re.escape(STAGING_PREFIX) + r".*-task-([A-Za-z0-9_-]+)-retry-\d+-exec-[0-9a-f]{32}",
         staging_branch,
@@ -210,28 +216,21 @@ def task_id_of(staging_branch: str) -> str | None:
 
 
 def name_part(value: str) -> str:
-    """A name from elsewhere as a part of one of ours: of a branch or a file."""
+    """A foreign name, made safe and short for use in a branch or file name."""
     cleaned = re.sub(r"[^A-Za-z0-9_]+", "-", value).strip("-")
     return cleaned[:_SEGMENT_LIMIT] or "unnamed"
 
 
-# --- What attempts are called in OpenLineage: the same by whoever tells of them ---
-_UUID_7 = 0x7 << 76
-_VARIANT = 0x2 << 62
-_BELOW_BOTH = ~(0xF << 76 | 0x3 << 62)
-_WORKFLOWS = uuid.uuid5(uuid.NAMESPACE_URL, "perago:workflow")
-
-
 @dataclass(frozen=True, slots=True)
 class LineageRun:
-    """One run of a job of that name."""
+    """OpenLineage's name for an execution or a workflow: a run, of a job."""
 
     id: str
     job: str
 
 
 def lineage_of(execution: Execution) -> LineageRun:
-    """The execution's own run. Its job is a step of a workflow, whichever attempt it is."""
+    """The execution as an OpenLineage run. Its job is the workflow's step."""
     attempt = execution.attempt
     workflow = attempt.workflow_name
     job = f"{workflow}.{attempt.reference_task_name}" if workflow else attempt.task_name
@@ -239,7 +238,7 @@ def lineage_of(execution: Execution) -> LineageRun:
 
 
 def workflow_lineage_of(execution: Execution) -> LineageRun | None:
-    """The run of the workflow that it is in; None if nobody said what that is called."""
+    """The execution's workflow as an OpenLineage run; None if the workflow's name isn't known."""
     attempt = execution.attempt
     if not attempt.workflow_name:
         return None
@@ -247,13 +246,13 @@ def workflow_lineage_of(execution: Execution) -> LineageRun | None:
 
 
 def run_id(execution_id: str) -> str:
-    """An execution's id as a UUIDv7, which begins with the same time and is as random."""
-    number = int(execution_id, 16) & _BELOW_BOTH
-    return str(uuid.UUID(int=number | _UUID_7 | _VARIANT))
+    """An execution's id as a UUIDv7, which starts with the same time."""
+    number = int(execution_id, 16) & _UUID_REST
+    return str(uuid.UUID(int=number | _UUID_7 | _UUID_VARIANT))
 
 
 def workflow_run_id(workflow_instance_id: str) -> str:
-    """Itself if it is a UUID, as Conductor's are; otherwise one that is made of it."""
+    """The id itself if it is a UUID, as Conductor's are; otherwise a UUID made of it."""
     try:
         return str(uuid.UUID(workflow_instance_id))
     except ValueError:

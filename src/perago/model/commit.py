@@ -13,13 +13,13 @@ ACTIONS_PREFIX = "_lakefs_actions/"
 """Where a repository keeps its server-side hooks; never part of a workspace."""
 
 EXPECTED_HEAD_KEY = "perago.expected_head"
-"""Metadata by which a merge says which head it was made for; the server's fence goes by it."""
+"""Metadata of a merge: the head it expects. The fence on the server compares it."""
 
 TABLES_KEY = "perago.tables"
-"""Metadata of a published commit: what the checks of its tables found, as JSON."""
+"""Metadata of a published commit: the results of its table checks, as JSON."""
 
 IMPORT_KEY = "perago.import"
-"""Metadata of a commit that a person made by importing files, and of no other."""
+"""Metadata of a commit that a person made by importing files, and of no other commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One object of a tree. ``checksum`` identifies its bytes within one store, and no further.
+    """One object of a tree. ``checksum`` identifies its bytes within one store only.
 
-    ``location`` is where the store keeps them, if it says so: with size and checksum it names bytes
-    that never change, which a checksum alone may not (a server's may not hash the content).
+    ``location`` is where the store keeps the bytes, if it says so. Location, size and checksum
+    together identify bytes that never change; a checksum alone may not be a hash of the content.
     """
 
     key: str
@@ -80,9 +80,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Atomicity:
-    """What a store can decide and do in one step, for a given repository state.
+    """Whether a store can compare and swap a branch's head, for a given repository state.
 
-    ``shortcoming`` says why it can't merge that way, where people could do something about it.
+    ``shortcoming`` says why it can't for a merge, if a person can do something about it.
     """
 
     cas_merge: bool

@@ -1,7 +1,7 @@
 """How a task is retried, timed out, limited and published: what ``@task(controls=…)`` takes.
 
-Every number is whole, and ``True`` isn't one; text or a float that says a whole number is. Zero
-means "no limit" for each time-out.
+Every number is whole. ``"3"`` and ``600.0`` are accepted, ``True`` is not. A timeout of zero means
+"no limit".
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TimeoutPolicy(Declaration):
 
 
 class ExecutionLimits(Declaration):
-    """How many attempts of a task the orchestrator hands out, at once and per time window."""
+    """How many attempts of a task the orchestrator delivers, at once and per time window."""
 
     concurrent_exec_limit: OptionalCount = None
     rate_limit_frequency_in_seconds: OptionalCount = None
@@ -110,7 +110,7 @@ class ExecutionLimits(Declaration):
 
 
 class PublishBudget(Declaration):
-    """How long the steps around a publication take: a boundary in time, not in objects or bytes."""
+    """How long the steps around a publication may take, in seconds; not in objects or bytes."""
 
     observed_merge_p99_seconds: Seconds
     safety_margin_seconds: Seconds
@@ -153,10 +153,10 @@ class PublishBudget(Declaration):
     @classmethod
     @lru_cache(maxsize=100)
     def default_for(cls, response_seconds: float) -> PublishBudget:
-        """The budget of a task that declares none: at most half its lease, beating thrice in it.
+        """The budget of a task that declares none: half its lease at most, three heartbeats in it.
 
-        A lease of 0 means there is none, so nothing has to be shortened. Below 4 seconds whole
-        seconds can't keep both promises; :func:`budget_warnings` says so where it matters.
+        A lease of 0 means that there is none; then nothing is shortened. Whole seconds can't keep
+        both promises for a lease below 4 seconds; :func:`budget_warnings` says so.
         """
         if response_seconds == 0:
             return _FULL_BUDGET
@@ -188,7 +188,7 @@ _FULL_BUDGET = PublishBudget(
 
 
 class TaskControls(Declaration):
-    """Everything that says how the runtime treats a task, and nothing about what it computes.
+    """How the runtime treats a task, and nothing about what the task computes.
 
     Each part may also be written as a mapping of its fields.
     """
@@ -224,7 +224,7 @@ class TaskControls(Declaration):
 
 
 def budget_warnings(controls: TaskControls) -> list[str]:
-    """What a task's lease leaves too little room for, each as one sentence with its fix."""
+    """One sentence with its fix for each thing that the task's lease is too short for."""
     lease = controls.timeout.response_seconds
     budget = controls.budget_within(lease)
     needed = budget.publish_seconds + budget.heartbeat_interval_seconds

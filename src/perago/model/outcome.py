@@ -1,4 +1,4 @@
-"""How things ended: a publish (three ways) and an attempt."""
+"""How an attempt ended: what it staged and published, what it reported, what was accepted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REASON_LIMIT = 500
+"""Characters of a report's reason."""
 
 _REPORTABLE = (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.FAILED_WITH_TERMINAL_ERROR)
 
@@ -37,7 +38,7 @@ class PublishPath(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StagedWorkspace:
-    """A staging commit, named in full: nothing later depends on the worker that made it."""
+    """A staging commit with all that is needed to publish it."""
 
     repository: str
     branch: str
@@ -47,7 +48,7 @@ class StagedWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The branch shows this attempt's state: ``ref``. A read-only task has no level."""
+    """The branch is at ``ref``, this attempt's result. A read-only task has no level."""
 
     ref: str
     path: PublishPath
@@ -57,7 +58,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What a worker tells the orchestrator of an attempt; ``logs`` is the end of what it said."""
+    """What a worker reports of an attempt; ``logs`` are the last lines that it printed."""
 
     status: TaskStatus
     output: Mapping[str, object] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class TaskReport:
 
 
 def assert_reportable(report: TaskReport) -> None:
-    """Raises OrchestratorError for a status that isn't a worker's to report."""
+    """Raises OrchestratorError for a status that a worker can't report."""
     if report.status not in _REPORTABLE:
         raise OrchestratorError(
             f"a worker can't report status {report.status}",
@@ -80,7 +81,7 @@ def assert_reportable(report: TaskReport) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportReceipt:
-    """What the orchestrator made of a report, read back: only ``accepted`` counts."""
+    """What became of a report, read back from the orchestrator: only ``accepted`` counts."""
 
     accepted: bool
     status: TaskStatus

@@ -1,4 +1,4 @@
-"""A pipeline run: the plan it follows, and what is known of it while and after it runs."""
+"""A pipeline run: its plan, and what the orchestrator records of it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class RunStatus(StrEnum):
 
     @property
     def is_active(self) -> bool:
-        """Whether it still holds its branch: nobody else may write there."""
+        """Whether it still owns its branch: no other run may write there."""
         return self in (RunStatus.RUNNING, RunStatus.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultField:
-    """A params value that is taken from an earlier step's result once that step completed."""
+    """A params value that is filled in from the result of an earlier step."""
 
     reference: str
     path: tuple[str, ...]
@@ -64,7 +64,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt as the orchestrator remembers it."""
+    """One attempt as the orchestrator records it."""
 
     attempt: Attempt
     status: TaskStatus
@@ -80,7 +80,7 @@ class AttemptRecord:
 
     @property
     def output_ref(self) -> str | None:
-        """Where it says that the workspace stands after it; None if it says nothing of one."""
+        """The commit of the workspace in its output; None if it has none."""
         workspace = self.output.get("workspace")
         ref = workspace.get("ref") if isinstance(workspace, dict) else None
         return ref if isinstance(ref, str) else None
@@ -88,7 +88,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run as the orchestrator remembers it."""
+    """One run as the orchestrator records it."""
 
     id: str
     plan: RunPlan
@@ -101,7 +101,7 @@ class RunRecord:
 
     @property
     def output_ref(self) -> str | None:
-        """The commit after the last accepted step: where the workspace stands."""
+        """The commit after the last accepted step."""
         ref = self.workspace.ref if self.workspace else None
         for record in self.attempts:
             if record.status is TaskStatus.COMPLETED:
@@ -117,15 +117,15 @@ def assert_runnable(plan: RunPlan, workspace: WorkspaceRef | None) -> None:
     if workspace is None and homeless:
         raise RunError(
             f"step {homeless[0]!r} of pipeline {plan.name!r} needs a workspace, and none is given",
-            fix="say which repository and branch the run works on",
+            fix="give the repository and branch that the run works on",
         )
 
 
-def assert_active(run: RunRecord, wish: str) -> None:
-    """Raises RunError if the run has ended, and so can't be what ``wish`` says."""
+def assert_active(run: RunRecord, change: str) -> None:
+    """Raises RunError if the run has ended: then it can't be ``change`` ("paused", "cancelled")."""
     if not run.status.is_active:
         raise RunError(
-            f"run {run.id} is {run.status} and can't be {wish}",
+            f"run {run.id} is {run.status} and can't be {change}",
             fix="only a RUNNING or PAUSED run can; `perago runs` shows them",
         )
 

@@ -1,4 +1,4 @@
-"""Tables of a workspace: what must hold of their data, and what a look at it found.
+"""Rules for the data of a workspace's tables, and the reports of checking them.
 
 Values only. ``require_table`` makes the rules; the Spark adapter checks them and makes the reports.
 """
@@ -13,7 +13,7 @@ TableFormat: TypeAlias = Literal["parquet", "orc", "json", "csv", "text", "avro"
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """The column is there and, where ``type`` is given, of that type as Spark itself writes it."""
+    """The column exists and, if ``type`` is given, has that type, in Spark's own notation."""
 
     kind: ClassVar[str] = "columns"
     name: str
@@ -29,7 +29,7 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class RowsRule:
-    """So many rows; ``most`` None means any number from ``least`` on."""
+    """The table has ``least`` to ``most`` rows; ``most`` None means no upper limit."""
 
     kind: ClassVar[str] = "rows"
     columns: ClassVar[tuple[str, ...]] = ()
@@ -42,6 +42,8 @@ class RowsRule:
 
 @dataclass(frozen=True, slots=True)
 class NotNullRule:
+    """The column has no null."""
+
     kind: ClassVar[str] = "not_null"
     name: str
 
@@ -55,7 +57,7 @@ class NotNullRule:
 
 @dataclass(frozen=True, slots=True)
 class WhereRule:
-    """A SQL condition that is true of every row: neither false nor null of any."""
+    """A SQL condition is true for every row; false and null both break it."""
 
     kind: ClassVar[str] = "where"
     columns: ClassVar[tuple[str, ...]] = ()
@@ -67,7 +69,7 @@ class WhereRule:
 
 @dataclass(frozen=True, slots=True)
 class UniqueRule:
-    """No two rows have the same values in these columns; nulls are alike."""
+    """No two rows have the same values in these columns; two nulls count as the same."""
 
     kind: ClassVar[str] = "unique"
     columns: tuple[str, ...]
@@ -111,7 +113,7 @@ Rule: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table and how to read it. ``format`` None means that the names of its files tell.
+    """A table and how to read it. ``format`` None means: by the names of its files.
 
     ``options`` are those of Spark's reader for the format, such as ``("header", "true")``.
     """
@@ -155,9 +157,9 @@ class TableRules:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """How one rule stands. ``problem`` is None if it holds.
+    """The result of checking one rule. ``problem`` is None if it holds.
 
-    ``count`` is how many rows break it, where that can be counted; ``samples`` shows some of them.
+    ``count`` is how many rows break it, if that can be counted; ``samples`` shows some of them.
     """
 
     kind: str
@@ -174,10 +176,10 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What the check of one ``require_table`` found, rule by rule.
+    """The results of one ``require_table``, rule by rule.
 
-    ``rows`` is None where no rule needed the rows counted; ``fingerprint`` where none was asked for
-    or the table couldn't be read.
+    ``rows`` is None if no rule counts the rows; ``fingerprint`` if none was asked for or the table
+    couldn't be read.
     """
 
     path: str
@@ -187,10 +189,11 @@ class TableReport:
 
     @property
     def breaches(self) -> tuple[RuleResult, ...]:
+        """The results of the rules that don't hold."""
         return tuple(result for result in self.results if result.problem is not None)
 
     def document(self) -> dict[str, object]:
-        """The report as small JSON, for logs and the publication. It has no value of the data."""
+        """The report as small JSON, for logs and commit metadata. No values of the data."""
         document: dict[str, object] = {
             "path": self.path,
             "rows": self.rows,

@@ -1,4 +1,4 @@
-"""Where a task's data is: a repository, a branch to publish to, a commit to start from."""
+"""A workspace: where its data is, its files on the way in and out, and which keys can be files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,19 @@ if TYPE_CHECKING:
 Name = Annotated[
     str, StringConstraints(strict=True, min_length=1, strip_whitespace=False, pattern=r"\S")
 ]
+MARKER_NAME = ".perago-attempt.json"
+"""The file that identifies an attempt's directory. No object may have this name."""
+_SEGMENT_BYTES = 255
+_PATH_BYTES = 3000  # below PATH_MAX with room for the attempt's own directory
+# Unicode's Cc and Cs, and the character that servers put in place of bytes that aren't text.
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
 
 
 class WorkspaceRef(BaseModel):
-    """A task's ``workspace`` input and output: all four fields, nothing else."""
+    """A task's ``workspace`` input and output: all four fields, nothing else.
+
+    It publishes to ``branch`` and starts from the commit ``ref``.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,16 +46,96 @@ class WorkspaceRef(BaseModel):
     ref: Name
 
     def moved_to(self, ref: str) -> WorkspaceRef:
+        """The same branch at another commit."""
         return self.model_copy(update={"ref": ref})
 
 
-# --- Which object keys can be, exactly, files of a workspace, and the way between the two ---
-MARKER_NAME = ".perago-attempt.json"
-"""The file that identifies an attempt's directory. Reserved: no object may have this name."""
-_SEGMENT_BYTES = 255
-_PATH_BYTES = 3000  # below PATH_MAX with room for the attempt's own directory
-# All of Unicode's Cc and Cs, and what a server shows in place of bytes that are no text.
-_NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A file's stat as a fingerprint: equal signatures mean untouched bytes.
+
+    A program can't set the change time, so a rewrite that restores size and mtime still shows. The
+    local engine makes sure that no write can share the clock tick of the first stat.
+    """
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Signature:
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+    def is_of(self, stat: os.stat_result) -> bool:
+        """Whether :meth:`of` this stat would be equal, without creating one."""
+        return (
+            self.ctime_ns == stat.st_ctime_ns
+            and self.mtime_ns == stat.st_mtime_ns
+            and self.size == stat.st_size
+            and self.inode == stat.st_ino
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """An object to download, and the file to write. The file must not exist; its directory must."""
+
+    entry: ObjectEntry
+    path: str | Path
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFile:
+    """A downloaded file: the hash of its bytes, and its stat right after it was written."""
+
+    key: str
+    sha256: str
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A download's files, and the part that came from the store rather than from a cache."""
+
+    files: list[FetchedFile]
+    moved: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One file to store. The store refuses it if its signature has changed since the checks.
+
+    A ``spare`` file has no other use: the store may take the file itself instead of a copy.
+    """
+
+    key: str
+    path: Path
+    signature: Signature
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """What a task did to its workspace, as object keys of the repository.
+
+    ``staged`` keys are on the staging branch already: the body wrote them there itself.
+    """
+
+    uploads: tuple[Upload, ...] = ()
+    deletes: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.uploads or self.deletes or self.staged)
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted([*(u.key for u in self.uploads), *self.deletes, *self.staged])
+
+    @property
+    def bytes(self) -> int:
+        return sum(u.signature.size for u in self.uploads)
 
 
 def key_prefix(prefix: str) -> str:
@@ -135,94 +224,3 @@ def _unsafe(key: str, problem: str) -> UnsafeKeyError:
         f"object key {key!r} can't be a file of the workspace: {problem}",
         fix="rename or remove that object in the store, then start again from the new commit",
     )
-
-
-# --- Local files on their way into or out of a store, and what a task changed ---
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What a stat tells of a file's content: equal signatures mean untouched bytes.
-
-    The change time can't be set by a program, so a rewrite that restores size and mtime still
-    shows; the local engine makes sure that no write can share the baseline's clock tick.
-    """
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> Signature:
-        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-
-    def is_of(self, stat: os.stat_result) -> bool:
-        """The same as comparing with :meth:`of`, without making one."""
-        return (
-            self.ctime_ns == stat.st_ctime_ns
-            and self.mtime_ns == stat.st_mtime_ns
-            and self.size == stat.st_size
-            and self.inode == stat.st_ino
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """One object wanted as a file. The file must not exist; its directories do."""
-
-    entry: ObjectEntry
-    path: str | Path
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedFile:
-    """A file as it was put in place: its bytes' hash and the stat taken right after."""
-
-    key: str
-    sha256: str
-    signature: Signature
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A download's files, and how much of them really had to be brought from the store."""
-
-    files: list[FetchedFile]
-    moved: Transfer
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """One file to store. Its signature is the one that was checked; another one is refused.
-
-    A ``spare`` one is nobody's any more: the store may take the file itself instead of a copy.
-    """
-
-    key: str
-    path: Path
-    signature: Signature
-    spare: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSet:
-    """What a task did to its workspace, as object keys of the repository.
-
-    What is ``staged`` is on the staging branch already: the body wrote it straight there.
-    """
-
-    uploads: tuple[Upload, ...] = ()
-    deletes: tuple[str, ...] = ()
-    staged: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.uploads or self.deletes or self.staged)
-
-    @property
-    def keys(self) -> list[str]:
-        return sorted([*(u.key for u in self.uploads), *self.deletes, *self.staged])
-
-    @property
-    def bytes(self) -> int:
-        return sum(u.signature.size for u in self.uploads)
