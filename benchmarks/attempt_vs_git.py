@@ -9,7 +9,18 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from measuring import Report, apart, at_least, at_most, interleaved, median, say, stopwatch
+from measuring import (
+    BenchmarkError,
+    Report,
+    apart,
+    at_least,
+    at_most,
+    interleaved,
+    median,
+    say,
+    spread_of,
+    stopwatch,
+)
 from shipped import BRANCH, REPOSITORY, Shipped
 
 if TYPE_CHECKING:
@@ -40,14 +51,14 @@ def measure(scratch: Path, scale: Scale) -> Report:
         figures=(
             at_least(
                 "times faster than git clone, add, commit, push",
-                f"perago {perago:.2f} s, git {git:.2f} s",
+                f"perago {spread_of(samples['perago'])}, git {spread_of(samples['git'])}",
                 git / perago,
                 TIMES_FASTER_THAN_GIT,
                 "x",
             ),
             at_most(
                 "times as long as one cp -r",
-                f"perago {perago:.2f} s, cp -r {cp:.2f} s",
+                f"perago {spread_of(samples['perago'])}, cp -r {spread_of(samples['cp'])}",
                 perago / cp,
                 TIMES_A_COPY,
                 "x",
@@ -95,7 +106,7 @@ class Race:
         }
         listed = self.shipped.store.list_objects(REPOSITORY, BRANCH)
         if {entry.key: entry.checksum for entry in listed} != expected:
-            raise SystemExit("perago published another tree than was written")
+            raise BenchmarkError("perago published another tree than was written")
         return seconds
 
     def git(self) -> float:
@@ -119,7 +130,7 @@ class Race:
             run("cp", "-r", str(self.tree), str(copy))
         copied = sum(len(names) for _, _, names in os.walk(copy))
         if copied != len(self.contents):
-            raise SystemExit(f"cp copied {copied} files of {len(self.contents)}")
+            raise BenchmarkError(f"cp copied {copied} files of {len(self.contents)}")
         shutil.rmtree(copy)
         return taken[0]
 
@@ -139,7 +150,7 @@ class Race:
         listed = git(self.bare, "ls-tree", "-r", "-z", "--format=%(path) %(objectname)", BRANCH)
         found = dict(line.split(" ") for line in listed.rstrip("\0").split("\0"))
         if found != {path: blob_id(data) for path, data in expected.items()}:
-            raise SystemExit("git pushed another tree than was written")
+            raise BenchmarkError("git pushed another tree than was written")
 
     def _start_git_over(self, commit: str) -> None:
         """Packed again: loose objects of earlier rounds would slow its clones down."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring import MIB, Figure, Report, apart, at_most, peak_mib, say, settle
+from measuring import MIB, BenchmarkError, Figure, Report, apart, at_most, peak_mib, say, settle
 from shipped import Shipped
 
 from perago.testing.bench import RecordingJournal
@@ -37,7 +37,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
     )
     found = json.loads(ran.stdout)
     if found["bytes_moved"] != size + APPENDED:
-        raise SystemExit(f"{found['bytes_moved']} bytes were uploaded, not the whole file")
+        raise BenchmarkError(f"{found['bytes_moved']} bytes were uploaded, not the whole file")
     return Report(
         name="big_file",
         question=f"one file of {size // MIB:,} MiB that the body appends to",

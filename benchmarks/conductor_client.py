@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_rig import environment_of_anybody, rig
 from lakefs_peer import ensure_peer
-from measuring import MIB, Figure, Report, median, say, settle
+from measuring import MIB, Figure, Report, interleaved, median, say, spread_of
 
 if TYPE_CHECKING:
     from conductor_rig import Rig
@@ -26,8 +27,9 @@ QUANTITIES = {
 
 
 def measure(scratch: Path, scale: Scale) -> Report:
-    official = ensure_peer(say)  # the peer brings it
-    pythons = {"own": sys.executable, "official": str(official)}
+    pythons = {"own": sys.executable}
+    if scale.peer:
+        pythons["official"] = str(ensure_peer(say))  # the peer brings it
     environment = environment_of_anybody(scratch / "compiled")
     rounds = scale.rounds_or(5)
     with rig(scratch) as bench:
@@ -36,13 +38,11 @@ def measure(scratch: Path, scale: Scale) -> Report:
             task_to_read(bench),
             str(scale.pick(quick=50, full=500)),
         ]
-        samples: Samples = {f"{who}, {what}": [] for who in pythons for what in QUANTITIES}
-        for number in range(rounds + 1):
-            for who, python in pythons.items():
-                settle()
-                found = ask(environment, python, who, *arguments)
-                for what, value in found.items():
-                    samples[f"{who}, {what}"] += [value] if number else []
+        sides = {
+            who: partial(ask, environment, python, who, *arguments)
+            for who, python in pythons.items()
+        }
+        samples = interleaved(sides, rounds=rounds)
     return Report(
         name="conductor_client",
         question="the client of Conductor: our own, and the official one",
@@ -58,11 +58,10 @@ def task_to_read(bench: Rig) -> str:
     return str(bench.conductor.ask("GET", f"/workflow/{workflow}")["tasks"][0]["taskId"])
 
 
-def ask(environment: dict[str, str], python: str, *arguments: str) -> dict[str, float]:
-    command = [python, str(DRIVER), *arguments]
+def ask(environment: dict[str, str], python: str, who: str, *arguments: str) -> dict[str, float]:
+    command = [python, str(DRIVER), who, *arguments]
     said = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE)
-    found: dict[str, float] = json.loads(said.stdout)
-    return found
+    return {f"{who}, {what}": value for what, value in json.loads(said.stdout).items()}
 
 
 def figure(what: str, samples: Samples) -> Figure:
@@ -70,10 +69,6 @@ def figure(what: str, samples: Samples) -> Figure:
     own, official = ([v / size for v in samples[f"{who}, {what}"]] for who in ("own", "official"))
     return Figure(
         f"{words}: official, times our own",
-        f"{told(own)}, official {told(official)} {unit}",
+        f"{spread_of(own, '')}, official {spread_of(official, '')} {unit}",
         median(official) / median(own),
     )
-
-
-def told(values: list[float]) -> str:
-    return f"{median(values):.2f} ({min(values):.2f}-{max(values):.2f})"

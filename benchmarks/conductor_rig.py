@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from measuring import MIB, say
+from measuring import MIB, BenchmarkError, say
 
 from perago.stack.conductor import ensure_conductor
 from perago.stack.test_server import start_conductor
@@ -98,11 +98,15 @@ class Conductor:
     def ask(self, method: str, path: str, body: object = None) -> Any:
         sent = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"}
-        self._connection.request(method, f"{self._path}{path}", sent, headers)
-        answer = self._connection.getresponse()
-        text = answer.read().decode()
+        try:
+            self._connection.request(method, f"{self._path}{path}", sent, headers)
+            answer = self._connection.getresponse()
+            text = answer.read().decode()
+        except BaseException:
+            self._connection.close()  # a late response must not answer the next request
+            raise
         if answer.status >= 300:
-            raise SystemExit(f"{method} {path}: {answer.status} {text}")
+            raise BenchmarkError(f"{method} {path}: {answer.status} {text}")
         return json.loads(text) if text[:1] in ("{", "[") else text
 
     def register(self, side: Side) -> None:
@@ -138,11 +142,17 @@ class Conductor:
         """Start a workflow for each input; their ids."""
         return [str(self.ask("POST", f"/workflow/{side.task}", given)) for given in inputs]
 
+    def cancel(self, workflows: Sequence[str]) -> None:
+        """End those that still run, so that no task of theirs is left in a queue."""
+        for workflow in workflows:
+            if self.ask("GET", f"/workflow/{workflow}?includeTasks=false")["status"] == "RUNNING":
+                self.ask("DELETE", f"/workflow/{workflow}")
+
     def ended(self, side: Side, workflows: Sequence[str], worker: Worker) -> list[float]:
         """When the workflows' tasks ended, by the server's clock, which is ours; sorted.
 
-        Raises SystemExit for one that didn't complete at the first attempt, and when waiting for
-        the worker is no use.
+        Raises BenchmarkError for one that didn't complete at the first attempt, or if the worker
+        has ended or takes too long.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self.ask("GET", f"/tasks/queue/sizes?taskType={side.task}")[side.task]:
@@ -157,7 +167,7 @@ class Conductor:
                 return float(found["tasks"][0]["endTime"]) / 1000
             if found["status"] != "RUNNING" or len(found["tasks"]) > 1:
                 ends = [(t["status"], t.get("reasonForIncompletion")) for t in found["tasks"]]
-                raise SystemExit(f"workflow {workflow} didn't complete at once: {ends}")
+                raise BenchmarkError(f"workflow {workflow} didn't complete at once: {ends}")
             worker.assert_works_on(deadline)
             time.sleep(0.05)
 
@@ -209,10 +219,10 @@ class Worker:
         self._process.wait()
 
     def assert_works_on(self, deadline: float) -> None:
-        """Raises SystemExit with the end of its log if it has ended, or if it is too late."""
+        """Raises BenchmarkError with the end of its log if it has ended, or if it is too late."""
         if self._process.poll() is not None or time.monotonic() > deadline:
             said = self.log.read_text()[-2000:]
-            raise SystemExit(f"this worker has ended, or takes too long; it said\n{said}")
+            raise BenchmarkError(f"this worker has ended, or takes too long; it said\n{said}")
 
     @property
     def pids(self) -> list[int]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conductor_rig import rig
 from lakefs_peer import ensure_peer
 from lakefs_rig import lake
-from measuring import Figure, Report, at_least, interleaved, median, say, settle
+from measuring import (
+    Figure,
+    Report,
+    at_least,
+    failures,
+    interleaved,
+    median,
+    say,
+    settle,
+    spread_of,
+)
 from shipped import BRANCH
 
 if TYPE_CHECKING:
@@ -42,7 +53,6 @@ class Racer:
     side: Side
     worker: Worker
     inputs: Sequence[dict[str, object]]
-    processor: list[float] = field(default_factory=list)
 
     def get_ready(self) -> None:
         """Return when it serves, at rest."""
@@ -51,7 +61,7 @@ class Racer:
         self.worker.await_rest()
         self.worker.freeze()
 
-    def drain(self) -> float:
+    def drain(self) -> dict[str, float]:
         """Seconds from facing a full queue to the end of its last task."""
         self.worker.thaw()
         time.sleep(SECONDS_TO_WAKE)
@@ -61,20 +71,27 @@ class Racer:
         spent = self.worker.seconds_of_processor()
         began = time.time()
         self.worker.thaw()
-        seconds = self.conductor.ended(self.side, workflows, self.worker)[-1] - began
-        self.worker.freeze()
-        self.processor.append((self.worker.seconds_of_processor() - spent) / len(self.inputs))
-        return seconds
+        try:
+            seconds = self.conductor.ended(self.side, workflows, self.worker)[-1] - began
+        except BaseException:
+            self.conductor.cancel(workflows)
+            raise
+        finally:
+            self.worker.freeze()
+        spent = self.worker.seconds_of_processor() - spent
+        return {self.side.name: seconds, processor_of(self.side.name): spent / len(self.inputs)}
 
 
 def measure(scratch: Path, scale: Scale) -> Report:
     free = scale.pick(quick=20, full=400)
     writable = scale.pick(quick=10, full=100)
     rounds = scale.rounds_or(5)
-    python = ensure_peer(say)
+    python = ensure_peer(say) if scale.peer else None
     with lake(scratch) as here, rig(scratch, here.server.settings) as bench:
         free_tasks = race_free(bench, python, free, rounds)
-        writable_tasks = race_writable(bench, here, python, writable, rounds)
+        writable_tasks: Samples = defaultdict(list)
+        with failures.kept("writable tasks"):
+            writable_tasks = race_writable(bench, here, python, writable, rounds)
     return Report(
         name="conductor_throughput",
         question=f"no-op tasks on Conductor with -j {EXECUTORS}",
@@ -90,14 +107,15 @@ def measure(scratch: Path, scale: Scale) -> Report:
     )
 
 
-def race_free(bench: Rig, python: Path, tasks: int, rounds: int) -> Samples:
+def race_free(bench: Rig, python: Path | None, tasks: int, rounds: int) -> Samples:
     ours, raw, peer = (bench.side(n, f"free_{n}") for n in ("perago", "raw", "peer"))
     say(f"  {tasks} workspace-free tasks")
     workers = {
         ours: lambda: bench.ours(ours, executors=EXECUTORS),
         raw: lambda: bench.raw_pollers(raw, EXECUTORS),
-        peer: lambda: bench.peer(python, peer, EXECUTORS),
     }
+    if python is not None:
+        workers[peer] = lambda: bench.peer(python, peer, EXECUTORS)
     with ExitStack() as stack:
         racers = {
             side.name: Racer(
@@ -108,28 +126,31 @@ def race_free(bench: Rig, python: Path, tasks: int, rounds: int) -> Samples:
         return race(racers, rounds)
 
 
-def race_writable(bench: Rig, here: Lake, python: Path, tasks: int, rounds: int) -> Samples:
+def race_writable(bench: Rig, here: Lake, python: Path | None, tasks: int, rounds: int) -> Samples:
     say(f"  {tasks} writable tasks, {OBJECTS} objects each")
     workspaces = prepare_workspaces(here, tasks)
     ours = bench.side("perago", "writable_perago", uses_workspace=True)
     peer = bench.side("peer", "writable_peer", uses_workspace=True)
-    with bench.ours(ours, executors=EXECUTORS) as own, bench.peer(python, peer, EXECUTORS) as its:
+    with ExitStack() as stack:
+        own = stack.enter_context(bench.ours(ours, executors=EXECUTORS))
         inputs = [{**NO_PARAMS, "workspace": w | {"ref_type": "commit"}} for w in workspaces]
-        as_it_spells = [{**NO_PARAMS, "workspace": w | {"refType": "commit"}} for w in workspaces]
-        racers = {
-            ours.name: Racer(bench.conductor, ours, own, inputs),
-            peer.name: Racer(bench.conductor, peer, its, as_it_spells),
-        }
+        racers = {ours.name: Racer(bench.conductor, ours, own, inputs)}
+        if python is not None:
+            its = stack.enter_context(bench.peer(python, peer, EXECUTORS))
+            spelled = [{**NO_PARAMS, "workspace": w | {"refType": "commit"}} for w in workspaces]
+            racers[peer.name] = Racer(bench.conductor, peer, its, spelled)
         return race(racers, rounds)
 
 
 def race(racers: dict[str, Racer], rounds: int) -> Samples:
-    for racer in racers.values():
-        racer.get_ready()
-    samples = interleaved({name: r.drain for name, r in racers.items()}, rounds=rounds)
-    return samples | {
-        f"{name}, processor seconds a task": r.processor[1:] for name, r in racers.items()
-    }
+    for name, racer in racers.items():
+        with failures.kept(f"{name}, start"):
+            racer.get_ready()
+    return interleaved({name: r.drain for name, r in racers.items()}, rounds=rounds)
+
+
+def processor_of(name: str) -> str:
+    return f"{name}, processor seconds a task"
 
 
 def prepare_workspaces(here: Lake, count: int) -> list[dict[str, object]]:
@@ -181,12 +202,11 @@ def writable_figures(samples: Samples, tasks: int) -> tuple[Figure, ...]:
 
 
 def rates(seconds: list[float], tasks: int) -> str:
-    per_second = [tasks / taken for taken in seconds]
-    return f"{median(per_second):.1f}/s ({min(per_second):.1f}-{max(per_second):.1f})"
+    return spread_of([tasks / taken for taken in seconds], "/s", 1)
 
 
 def processor_figure(kind: str, samples: Samples, names: Sequence[str]) -> Figure:
-    milliseconds = {n: 1000 * median(samples[f"{n}, processor seconds a task"]) for n in names}
+    milliseconds = {n: 1000 * median(samples[processor_of(n)]) for n in names}
     return Figure(
         f"{kind}: the worker's processor milliseconds a task",
         ", ".join(f"{name} {value:.1f}" for name, value in milliseconds.items()),

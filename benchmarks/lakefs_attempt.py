@@ -9,16 +9,20 @@ import random
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefs_peer import Peer, ensure_peer
 from lakefs_rig import PEER_BRANCH, lake
 from measuring import (
+    BenchmarkError,
     Figure,
     Report,
     at_least,
     at_most,
+    figures_of,
     interleaved,
     median,
     say,
@@ -35,7 +39,7 @@ from perago.testing.bench import RecordingJournal
 
 if TYPE_CHECKING:
     from lakefs_rig import Lake, Served
-    from measuring import Samples, Scale
+    from measuring import Samples, Scale, Side
 
 FILE_BYTES = 16_000
 FILES_PER_DIRECTORY = 100
@@ -50,8 +54,10 @@ STAGING_STEPS = ("post", "stage.branch", "stage.upload", "stage.commit")
 def measure(scratch: Path, scale: Scale) -> Report:
     small = scale.pick(quick=200, full=2_000)
     large = scale.pick(quick=400, full=10_000)
-    python = ensure_peer(say)
-    with lake(scratch) as here, Peer(python, here.server.settings) as peer:
+    with lake(scratch) as here, ExitStack() as opened:
+        peer = None
+        if scale.peer:
+            peer = opened.enter_context(Peer(ensure_peer(say), here.server.settings))
         few = Race(here, peer, files=small)
         few.fetch_in_turns(rounds=scale.rounds_or(5))
         few.attempt_in_turns(rounds=scale.rounds_or(3))
@@ -61,7 +67,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
             *fetch_figures(few),
             *fetch_figures(many),
             *attempt_figures(few),
-            *second_attempt_figures(many),
+            *figures_of("second attempt at a commit", lambda: second_attempt_figures(many)),
         )
     return Report(
         name="lakefs_attempt",
@@ -93,7 +99,7 @@ class FetchWatch(RecordingJournal):
 class Race:
     """The same objects on two branches of one repository, for the two who publish there."""
 
-    def __init__(self, here: Lake, peer: Peer, *, files: int) -> None:
+    def __init__(self, here: Lake, peer: Peer | None, *, files: int) -> None:
         say(f"  preparing {files:,} objects of {FILE_BYTES:,} bytes")
         self.here = here
         self.peer = peer
@@ -111,26 +117,22 @@ class Race:
         self.changed = self.random.sample(sorted(self.md5s), files // 100)
         self.shipped = here.shipped(self.repository, tree)
         shutil.rmtree(tree)
-        self.samples: Samples = {}
+        self.samples: Samples = defaultdict(list)
 
     def fetch_in_turns(self, *, rounds: int) -> None:
-        self.samples |= interleaved(
-            {
-                "fetch, perago": self.fetch,
-                "fetch, lakectl": self.lakectl,
-                "fetch, peer": self.peer_fetch,
-            },
-            rounds=rounds,
-        )
+        sides: dict[str, Side] = {"fetch, perago": self.fetch, "fetch, lakectl": self.lakectl}
+        if self.peer is not None:
+            sides["fetch, peer"] = self.peer_fetch
+        self.samples |= interleaved(sides, rounds=rounds)
         self.samples |= interleaved(
             {"fetch, perago as a process": self.fetch_in_a_process}, rounds=2, warm_ups=0
         )
 
     def attempt_in_turns(self, *, rounds: int) -> None:
-        taken = interleaved({"perago": self.attempt, "peer": self.peer_attempt}, rounds=rounds)
-        self.samples |= {f"attempt, {who}": seconds for who, seconds in taken.items()}
-        for who in taken:
-            del self.samples[f"stage, {who}"][0]  # of the round that isn't counted
+        sides: dict[str, Side] = {"attempt, perago": self.attempt}
+        if self.peer is not None:
+            sides["attempt, peer"] = self.peer_attempt
+        self.samples |= interleaved(sides, rounds=rounds)
 
     # --- fetching only --------------------------------------------------------------------------
 
@@ -168,6 +170,7 @@ class Race:
 
     def peer_fetch(self) -> float:
         directory = self.here.new_output()
+        assert self.peer is not None
         seconds = self.peer.fetch(self.peer_workspace, directory)
         self._check_fetched(directory, None)
         return seconds
@@ -176,20 +179,19 @@ class Race:
         """Also removes what was fetched: the disk is the next one's."""
         found = [path for path in directory.rglob("*.bin") if path.stat().st_size == FILE_BYTES]
         if len(found) != len(self.md5s):
-            raise SystemExit(f"{len(found)} objects were fetched, not {len(self.md5s)}")
+            raise BenchmarkError(f"{len(found)} objects were fetched, not {len(self.md5s)}")
         if moved is not None and moved != FILE_BYTES * len(self.md5s):
-            raise SystemExit(f"{moved} bytes were moved: the cache wasn't cold")
+            raise BenchmarkError(f"{moved} bytes were moved: the cache wasn't cold")
         shutil.rmtree(directory)
 
     # --- whole attempts --------------------------------------------------------------------------
 
-    def attempt(self) -> float:
+    def attempt(self) -> dict[str, float]:
         journal = RecordingJournal()
         seconds = self._attempt(journal, self.here.new_cache())
         steps = {str(event["step"]): event for event in journal.events}
         staging = sum(float(str(steps[name]["seconds"])) for name in STAGING_STEPS)
-        self.samples.setdefault("stage, perago", []).append(staging)
-        return seconds
+        return {"attempt, perago": seconds, "stage, perago": staging}
 
     def _attempt(self, journal: RecordingJournal, cache: Path) -> float:
         runtime = self.here.runtime(self.shipped, journal, cache)
@@ -197,11 +199,12 @@ class Race:
         seconds = self.shipped.attempt(lambda files: self._change(files, seed), runtime=runtime)
         runtime.store.close()
         if journal.of("publish")["level"] != "cas":
-            raise SystemExit("the measured attempt wasn't fenced by the server")
+            raise BenchmarkError("the measured attempt wasn't fenced by the server")
         self._check_published(BRANCH, seed)
         return seconds
 
-    def peer_attempt(self) -> float:
+    def peer_attempt(self) -> dict[str, float]:
+        assert self.peer is not None
         seed = self.random.getrandbits(32)
         found = self.peer.attempt(
             self.peer_workspace,
@@ -211,8 +214,7 @@ class Race:
             seed=seed,
         )
         self._check_published(PEER_BRANCH, seed)
-        self.samples.setdefault("stage, peer", []).append(found["stage"])
-        return found["attempt"]
+        return {"attempt, peer": found["attempt"], "stage, peer": found["stage"]}
 
     def failed_then_again(self) -> tuple[dict[str, object], Served]:
         """The second attempt at a commit whose first one ended badly, until it has its files.
@@ -230,7 +232,7 @@ class Race:
         run_attempt(self.shipped.deliver(failing, self.shipped.head.id), failing, runtime)
         runtime.store.close()
         if first.of("fetch")["objects_moved"] != self.files:
-            raise SystemExit("the first attempt didn't fetch everything: nothing is proven")
+            raise BenchmarkError("the first attempt didn't fetch everything: nothing is proven")
         before = self.here.served()
         second = FetchWatch(self.here)
         self._attempt(second, cache)
@@ -247,7 +249,7 @@ class Race:
         listed = self.shipped.store.list_objects(self.repository, branch)
         found = {e.key: e.checksum for e in listed if not e.key.startswith("_lakefs_actions/")}
         if found != expected:
-            raise SystemExit(f"{branch} has another tree than was written")
+            raise BenchmarkError(f"{branch} has another tree than was written")
 
     @property
     def workspace(self) -> WorkspaceRef:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from big_file import APPENDED, NAME, append, write_file
 from lakefs_rig import PEER_BRANCH, lake
 from measuring import (
     MIB,
+    BenchmarkError,
     Figure,
     Report,
     at_least,
@@ -39,6 +41,7 @@ REPOSITORY = "big-object"
 TIMES_LAKECTL = 0.9
 MEMORY_BAR_MIB = 300.0
 UNCACHED = "fetch, perago without its cache"
+PEAK, IDLE = "peak memory in MiB", "memory before the attempt in MiB"
 
 
 def measure(scratch: Path, scale: Scale) -> Report:
@@ -49,7 +52,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
     write_file(tree, size)
     with lake(scratch) as here:
         race = Race(here, here.shipped(REPOSITORY, tree), tree / NAME)
-        uncached = interleaved(
+        samples = interleaved(
             {
                 "attempt, perago": race.attempt,
                 "both ways, lakectl": race.lakectl,
@@ -57,30 +60,35 @@ def measure(scratch: Path, scale: Scale) -> Report:
             },
             rounds=rounds,
             warm_ups=0,
-        )[UNCACHED]
+        )
         race.shipped.close()
+    uncached = samples[UNCACHED]
     return Report(
         name="lakefs_big_object",
         question=f"one object of {size // MIB:,} MiB on lakeFS, fetched, appended to, uploaded",
         basis=f"medians of {rounds} interleaved rounds, each attempt in a fresh process",
         figures=(
-            throughput("fetched, verified, being cached", "fetch", size, size, race.samples),
+            throughput("fetched, verified, being cached", "fetch", size, size, samples),
             Figure(
                 "fetched and verified, without the cache: times lakectl's throughput",
                 f"perago {size / MIB / median(uncached):,.0f} MiB/s, {spread_of(uncached)}",
-                median(race.samples["fetch, lakectl"]) / median(uncached),
+                median(samples["fetch, lakectl"]) / median(uncached),
             ),
-            throughput("uploaded", "upload", size + APPENDED, size, race.samples),
+            throughput("uploaded", "upload", size + APPENDED, size, samples),
             at_most(
                 "peak memory, MiB",
-                f"the most of any round (before the attempt {max(race.idle):.0f} MiB)",
-                max(race.peak),
+                f"the most of any round (before the attempt {most(samples[IDLE]):.0f} MiB)",
+                most(samples[PEAK]),
                 MEMORY_BAR_MIB,
                 " MiB",
             ),
         ),
-        samples=race.samples | {UNCACHED: uncached, "peak memory in MiB": race.peak},
+        samples=samples,
     )
+
+
+def most(values: list[float]) -> float:
+    return max(values, default=math.nan)
 
 
 def throughput(what: str, way: str, ours: int, theirs: int, samples: Samples) -> Figure:
@@ -104,13 +112,8 @@ class Race:
         self.here = here
         self.shipped = shipped
         self.source = source
-        self.samples: Samples = {
-            f"{way}, {who}": [] for way in ("fetch", "upload") for who in ("perago", "lakectl")
-        }
-        self.peak: list[float] = []
-        self.idle: list[float] = []
 
-    def attempt(self) -> float:
+    def attempt(self) -> dict[str, float]:
         environment = {
             **os.environ,
             **self.here.server.settings,
@@ -124,11 +127,13 @@ class Race:
             text=True,
         )
         found = json.loads(ran.stdout)
-        self.samples["fetch, perago"].append(found["fetch"])
-        self.samples["upload, perago"].append(found["upload"])
-        self.peak.append(found["peak_mib"])
-        self.idle.append(found["idle_mib"])
-        return float(found["attempt"])
+        return {
+            "attempt, perago": found["attempt"],
+            "fetch, perago": found["fetch"],
+            "upload, perago": found["upload"],
+            PEAK: found["peak_mib"],
+            IDLE: found["idle_mib"],
+        }
 
     def fetch_uncached(self) -> float:
         """In this process; the cache's copy costs a second writing where blocks can't be shared."""
@@ -144,17 +149,19 @@ class Race:
         shutil.rmtree(directory)
         return taken[0]
 
-    def lakectl(self) -> float:
+    def lakectl(self) -> dict[str, float]:
         output = self.here.new_output()
         there = f"lakefs://{REPOSITORY}/{PEER_BRANCH}"
         fetch = self.here.lakectl("fs", "download", f"{there}/{NAME}", str(output))
         if output.stat().st_size != self.source.stat().st_size:
-            raise SystemExit("lakectl fetched something else")
+            raise BenchmarkError("lakectl fetched something else")
         upload = self.here.lakectl("fs", "upload", "-s", str(output), f"{there}/uploaded.bin")
         output.unlink()
-        self.samples["fetch, lakectl"].append(fetch)
-        self.samples["upload, lakectl"].append(upload)
-        return fetch + upload
+        return {
+            "both ways, lakectl": fetch + upload,
+            "fetch, lakectl": fetch,
+            "upload, lakectl": upload,
+        }
 
 
 def attempt(home: Path) -> dict[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefs_rig import lake
-from measuring import Figure, Report, at_most, median, say, settle, spread_of
+from measuring import BenchmarkError, Figure, Report, at_most, interleaved, median, say, spread_of
 from shipped import BRANCH
 from staging_growth import CHANGED, FILE_BYTES, FILES_PER_DIRECTORY, bare_stat_pass
 
@@ -48,25 +48,16 @@ def measure(scratch: Path, scale: Scale) -> Report:
     rounds = scale.rounds_or(4)
     with lake(scratch) as here:
         small, large = (Workspace(here, files) for files in sizes)
-        for number in range(rounds + 1):
-            for workspace in (small, large):
-                workspace.round(counted=number > 0)
-            if number:
-                say(
-                    f"  round {number} of {rounds}: scan and stage "
-                    + ", ".join(f"{w.files:,} objects {w.last:.3f} s" for w in (small, large))
-                )
+        taken = interleaved({f"{w.files} objects": w.round for w in (small, large)}, rounds=rounds)
+    for workspace in (small, large):
+        workspace.samples = {name: taken[f"{workspace.files} objects, {name}"] for name in SERIES}
     return Report(
         name="lakefs_growth",
         question=f"{sizes[0]:,} and {sizes[1]:,} objects of 1 kB on lakeFS, "
         f"the same {len(CHANGED)} changed",
         basis=f"medians of {rounds} interleaved rounds, with the least and the most",
         figures=figures(small, large),
-        samples={
-            f"{w.files} objects, {name}": taken
-            for w in (small, large)
-            for name, taken in w.samples.items()
-        },
+        samples=taken,
     )
 
 
@@ -90,12 +81,7 @@ class Workspace:
         self.shipped = here.shipped(f"growth-{files}", tree)
         shutil.rmtree(tree)
 
-    @property
-    def last(self) -> float:
-        return self.samples["scan"][-1] + self.samples["stage"][-1]
-
-    def round(self, *, counted: bool) -> None:
-        settle()
+    def round(self) -> dict[str, float]:
         watch = Watch(self.here)
         runtime = self.here.runtime(self.shipped, watch, self.cache)
         bare: list[float] = []
@@ -113,18 +99,21 @@ class Workspace:
         self._check(input_ref)
         assert watch.committed is not None
         served = watch.committed.since(before[0])
-        if counted:
-            self.samples["scan"].append(watch.seconds["post"])
-            self.samples["stage"].append(sum(watch.seconds[name] for name in STAGING_STEPS))
-            self.samples["server's commit"].append(served.seconds["Commit"])
-            self.samples["stat pass"].append(bare[0])
-            self.samples["requests"].append(sum(served.requests.values()))
-            self.samples["bytes sent"].append(watch.bytes_sent)
+        values = (
+            watch.seconds["post"],
+            sum(watch.seconds[name] for name in STAGING_STEPS),
+            float(served.seconds["Commit"]),
+            bare[0],
+            float(sum(served.requests.values())),
+            float(watch.bytes_sent),
+        )
+        names = (f"{self.files} objects, {name}" for name in SERIES)
+        return dict(zip(names, values, strict=True))
 
     def _check(self, before: str) -> None:
         differences = self.shipped.store.diff(self.shipped.repository, before, BRANCH)
         if sorted(found.key for found in differences) != CHANGED:
-            raise SystemExit("something else was published than was changed")
+            raise BenchmarkError("something else was published than was changed")
 
     def median(self, name: str) -> float:
         return median(self.samples[name])

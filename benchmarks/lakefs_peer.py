@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
+
+from measuring import BenchmarkError
 
 from perago.toolchain.cache import Tool, ensure, run
 
@@ -59,25 +61,39 @@ def _install(room: Path, on_line: OnLine) -> None:
 
 
 class Peer:
-    """One process of the peer's; a context manager. Its imports are done when it is entered."""
+    """One process of the peer's; a context manager. Its imports are done when it is entered.
+
+    After a question that it didn't answer, the next one goes to a new process.
+    """
 
     def __init__(self, python: Path, server: Mapping[str, str]) -> None:
+        self._python = python
+        self._server = server
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+
+    def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
-            [str(python), str(DRIVER)],
-            env={**os.environ, **server},
+            [str(self._python), str(DRIVER)],
+            env={**os.environ, **self._server},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        _answer(self._process)
+        return self._process
 
-    def __enter__(self) -> Self:
-        self._answer()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream(self._process.stdin).close()
-        self._process.wait()
-        self._stream(self._process.stdout).close()
+    def _kill(self) -> None:
+        if self._process is not None:
+            with self._process as process:
+                process.kill()
+            self._process = None
 
     def fetch(self, workspace: WorkspaceRef, directory: Path) -> float:
         """Seconds of fetching a workspace into a new directory, which stays."""
@@ -105,16 +121,20 @@ class Peer:
         given = workspace.model_dump()
         given["refType"] = given.pop("ref_type")  # as it spells it
         asked = {"workspace": given, "directory": str(directory), **more}
-        print(json.dumps(asked), file=self._stream(self._process.stdin), flush=True)
-        return self._answer()
+        process = self._process or self._start()
+        try:
+            assert process.stdin is not None
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            return _answer(process)
+        except BaseException:
+            self._kill()
+            raise
 
-    def _answer(self) -> dict[str, float]:
-        line = self._stream(self._process.stdout).readline()
-        if not line:
-            raise SystemExit("the peer ended; what it said is above")
-        found: dict[str, float] = json.loads(line)
-        return found
 
-    def _stream(self, stream: IO[str] | None) -> IO[str]:
-        assert stream is not None
-        return stream
+def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise BenchmarkError("the peer ended; its own output is above")
+    found: dict[str, float] = json.loads(line)
+    return found

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring import spread, stopwatch
+from measuring import BenchmarkError, spread, stopwatch
 from pydantic import BaseModel
 
 from perago import WorkspaceSpec, pipeline, task
@@ -70,7 +70,7 @@ class Shipped:
     ) -> float:
         """Seconds of one whole attempt, cleanup included, whose body is ``change``.
 
-        Raises SystemExit unless it completed and its commit is the branch's head, on the input.
+        Raises BenchmarkError unless it completed and its commit is the branch's head, on the input.
         """
         changing = task_that(change)
         before = self.head.id
@@ -79,9 +79,9 @@ class Shipped:
         with stopwatch() as taken:
             outcome = run_attempt(delivery, changing, runtime)
         if not outcome.accepted or not outcome.report.completed:
-            raise SystemExit(f"the measured attempt failed: {outcome.report.reason}")
+            raise BenchmarkError(f"the measured attempt failed: {outcome.report.reason}")
         if not self.head.is_only_child_of(before):
-            raise SystemExit(f"the measured attempt published nothing on {before}")
+            raise BenchmarkError(f"the measured attempt published nothing on {before}")
         return taken[0]
 
     def deliver(self, changing: AnyTask, ref: str, *, branch: str = BRANCH) -> Delivery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from measuring import BenchmarkError
 from pyspark.sql import functions as sf
 
 from perago.demo.songs.listens import count_fates, read_events, sort_out, write_sorted_out
@@ -29,5 +30,5 @@ def check(kept: DataFrame, catalogue: DataFrame) -> int:
     repeated = kept.groupBy("event_id").count().where("count > 1").count()
     orphans = kept.join(catalogue, "song_id", "left_anti").count()
     if any(found) or repeated or orphans or not rows:
-        raise SystemExit(f"by hand other data was found: {found}, {repeated}, {orphans}")
+        raise BenchmarkError(f"by hand other data was found: {found}, {repeated}, {orphans}")
     return int(rows)

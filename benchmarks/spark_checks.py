@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import spark_by_hand
-from measuring import Report, at_most, interleaved, median, say, spread_of, stopwatch
+from measuring import (
+    BenchmarkError,
+    Report,
+    at_most,
+    interleaved,
+    median,
+    say,
+    spread_of,
+    stopwatch,
+)
 from shipped import Shipped
 from spark_rig import PREFIX, events, rows_of, sparked
 
@@ -79,12 +88,12 @@ class Race:
         with stopwatch() as taken:
             report = check_table(self.rules, self.read)
         if describe(report) or report.rows != self.kept:
-            raise SystemExit(f"{report.rows} of {self.kept} rows: {describe(report)}")
+            raise BenchmarkError(f"{report.rows} of {self.kept} rows: {describe(report)}")
         return taken[0]
 
     def by_hand(self) -> float:
         with stopwatch() as taken:
             rows = spark_by_hand.check(self.plain(KEPT), self.plain(CATALOGUE))
         if rows != self.kept:
-            raise SystemExit(f"{rows} of {self.kept} rows were found by hand")
+            raise BenchmarkError(f"{rows} of {self.kept} rows were found by hand")
         return taken[0]

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import spark_by_hand
 from lakefs_rig import lake
-from measuring import Figure, Report, apart, at_most, interleaved, median, spread_of, stopwatch
+from measuring import (
+    BenchmarkError,
+    Figure,
+    Report,
+    apart,
+    at_most,
+    interleaved,
+    median,
+    spread_of,
+    stopwatch,
+)
 from shipped import Shipped
-from spark_rig import PREFIX, events, input_ref, patient, rows_of, sparked
+from spark_rig import PREFIX, events, input_ref, patient, rows_of, sparked, steps_told
 
 from perago.adapters.spark.configuration import s3a_uri
 from perago.demo.songs.tasks import clean
@@ -95,12 +104,6 @@ class Branches:
     def end(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ByHand:
-    working: float
-    checking: float
-
-
 class Race:
     """Both sides of it, in one driver."""
 
@@ -109,14 +112,17 @@ class Race:
         self.place = place
         self.ref = input_ref(here.shipped)
         self.clean = patient(clean)
-        self.ours: list[Attempted] = []
-        self.theirs: list[ByHand] = []
+        self.last: Attempted | None = None
 
-    def perago(self) -> float:
-        self.ours.append(self.here.attempt(self.clean, self.ref))
-        return self.ours[-1].seconds
+    def perago(self) -> dict[str, float]:
+        self.last = self.here.attempt(self.clean, self.ref)
+        return {
+            "perago": self.last.seconds,
+            "perago, unchecked": self.last.unchecked,
+            "perago, outside": self.last.outside,
+        }
 
-    def by_hand(self) -> float:
+    def by_hand(self) -> dict[str, float]:
         self.place.begin()
         with self.here.by_hand() as spark:
             with stopwatch() as working:
@@ -126,30 +132,23 @@ class Race:
                 kept = spark.read.parquet(f"{target}/fate=kept")
                 rows = spark_by_hand.check(kept, spark.read.json(self.place.uri("catalogue")))
         self.place.end()
-        if counts != self.ours[-1].result or rows != counts["kept"]:
-            raise SystemExit(f"perago found {self.ours[-1].result}, by hand it was {counts}")
-        self.theirs.append(ByHand(working[0], checking[0]))
-        return working[0] + checking[0]
+        if self.last and (counts != self.last.result or rows != counts["kept"]):
+            raise BenchmarkError(f"perago found {self.last.result}, by hand it was {counts}")
+        return {"by hand": working[0] + checking[0], "by hand, unchecked": working[0]}
 
     def report(self, name: str, where: str, scale: Scale) -> Report:
         rounds = scale.rounds_or(ROUNDS)
         samples = interleaved({"perago": self.perago, "by hand": self.by_hand}, rounds=rounds)
-        ours, theirs = self.ours[-rounds:], self.theirs[-rounds:]
-        samples |= {
-            "perago, unchecked": [each.unchecked for each in ours],
-            "perago, outside": [each.outside for each in ours],
-            "by hand, unchecked": [each.working for each in theirs],
-        }
         return Report(
             name=name,
             question=f"clean on {rows_of(scale):,} events, {where}",
             basis=f"medians of {rounds} interleaved rounds, with the least and the most",
-            figures=figures(samples, ours[-1]),
+            figures=figures(samples, self.last),
             samples=samples,
         )
 
 
-def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
+def figures(samples: Samples, last: Attempted | None) -> tuple[Figure, ...]:
     def times(what: str, ours: str, theirs: str) -> Figure:
         return at_most(
             what,
@@ -163,5 +162,7 @@ def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
     return (
         times("the attempt without its checks: times by hand", *_UNCHECKED),
         times("with its checks: times by hand with the same checks", "perago", "by hand"),
-        Figure("outside of body and checks", f"{spread_of(outside)}: {last.told}", median(outside)),
+        Figure(
+            "outside of body and checks", f"{spread_of(outside)}{steps_told(last)}", median(outside)
+        ),
     )

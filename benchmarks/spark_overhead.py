@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefs_rig import lake
-from measuring import Figure, Report, at_most, median, say, settle, spread_of
+from measuring import Figure, Report, at_most, failures, median, say, settle, spread_of
 from shipped import Shipped
-from spark_rig import events, input_ref, patient, sparked
+from spark_rig import events, input_ref, patient, sparked, steps_told
 
 from perago.demo.songs.tasks import clean
 
@@ -51,19 +51,19 @@ def measure(scratch: Path, scale: Scale) -> Report:
     tree = events(scale, scratch, min(scale.rows or ROWS, ROWS))
     shipped = Shipped(scratch / "home")
     shipped.fill(tree)
+    done: dict[str, list[Attempted]] = {"embedded": [], "lakeFS": []}
+    samples: Samples = {}
     say("  embedded")
-    files = attempts(shipped, rounds)
-    with lake(scratch) as server:
+    attempts(shipped, rounds, done["embedded"], "embedded")
+    with failures.kept("lakeFS"), lake(scratch) as server:
         say("  on lakeFS")
-        lakefs = attempts(server.shipped("overhead", tree), rounds)
+        attempts(server.shipped("overhead", tree), rounds, done["lakeFS"], "lakeFS")
+    samples |= {name: [each.outside for each in taken] for name, taken in done.items()}
     say("  a run of six tasks by a worker")
-    gaps = between_reports(scratch)
-    samples: Samples = {
-        "embedded": [each.outside for each in files],
-        "lakeFS": [each.outside for each in lakefs],
-        "worker": gaps,
-    }
-    told = {"embedded": f": {files[-1].told}", "lakeFS": f": {lakefs[-1].told}", "worker": ""}
+    samples["worker"] = []
+    with failures.kept("worker"):
+        samples["worker"] = between_reports(scratch)
+    told = {name: steps_told(taken[-1] if taken else None) for name, taken in done.items()}
     words = {
         "embedded": "an attempt at clean, embedded, less its body",
         "lakeFS": "the same on lakeFS",
@@ -73,7 +73,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
         name="spark_overhead",
         question="a Spark task that isn't a worker's first: what it costs beside its jobs",
         basis=f"medians of {rounds} attempts after one that isn't counted",
-        figures=tuple(figure(words[n], taken, told[n]) for n, taken in samples.items()),
+        figures=tuple(figure(words[n], taken, told.get(n, "")) for n, taken in samples.items()),
         samples=samples,
     )
 
@@ -82,14 +82,16 @@ def figure(what: str, taken: list[float], told: str) -> Figure:
     return at_most(what, f"{spread_of(taken)}{told}", median(taken), SECONDS, " s")
 
 
-def attempts(shipped: Shipped, rounds: int) -> list[Attempted]:
+def attempts(shipped: Shipped, rounds: int, done: list[Attempted], where: str) -> None:
+    """Add so many attempts to those that are ``done``, after one that isn't counted."""
     unchecked, ref = patient(clean, checked=False), input_ref(shipped)
-    done = []
     with sparked(shipped) as here:
-        for _ in range(rounds + 1):
+        for number in range(rounds + 1):
             settle()
-            done.append(here.attempt(unchecked, ref))
-    return done[1:]
+            with failures.kept(f"{where}, round {number}"):
+                attempted = here.attempt(unchecked, ref)
+                if number > 0:
+                    done.append(attempted)
 
 
 def between_reports(scratch: Path) -> list[float]:

@@ -6,9 +6,18 @@ import secrets
 from typing import TYPE_CHECKING
 
 from lakefs_rig import lake
-from measuring import Figure, Report, at_most, interleaved, median, spread_of, stopwatch
+from measuring import (
+    BenchmarkError,
+    Figure,
+    Report,
+    at_most,
+    interleaved,
+    median,
+    spread_of,
+    stopwatch,
+)
 from shipped import BRANCH
-from spark_rig import PREFIX, input_ref, spark_task, sparked
+from spark_rig import PREFIX, input_ref, spark_task, sparked, steps_told
 
 from perago.adapters.spark.configuration import s3a_uri
 
@@ -35,12 +44,11 @@ def measure(scratch: Path, scale: Scale) -> Report:
     with lake(scratch) as server, sparked(server.shipped("partitions", tree)) as here:
         race = Race(here, rows)
         samples = interleaved({"perago": race.perago, "by hand": race.by_hand}, rounds=rounds)
-    samples["perago, outside"] = [each.outside for each in race.ours[-rounds:]]
     return Report(
         name="spark_partitions",
         question=f"{rows:,} rows written to lakeFS in {PARTITIONS} partitions",
         basis=f"medians of {rounds} interleaved rounds, with the least and the most",
-        figures=figures(samples, race.ours[-1]),
+        figures=figures(samples, race.last),
         samples=samples,
     )
 
@@ -56,15 +64,15 @@ class Race:
         self.rows = rows
         self.ref = input_ref(here.shipped)
         self.task = spark_task("partitions", self._write)
-        self.ours: list[Attempted] = []
+        self.last: Attempted | None = None
 
     def _write(self, ws: SparkWorkspace) -> None:
         write(ws.spark, self.rows, ws.output("table"))
 
-    def perago(self) -> float:
-        self.ours.append(self.here.attempt(self.task, self.ref))
-        self._assert_written(self.ours[-1].ref)
-        return self.ours[-1].seconds
+    def perago(self) -> dict[str, float]:
+        self.last = self.here.attempt(self.task, self.ref)
+        self._assert_written(self.last.ref)
+        return {"perago": self.last.seconds, "perago, outside": self.last.outside}
 
     def by_hand(self) -> float:
         shipped, branch = self.here.shipped, f"by-hand-{secrets.token_hex(4)}"
@@ -81,10 +89,10 @@ class Race:
             table = spark.read.parquet(s3a_uri(repository, ref, f"{PREFIX}/table"))
             found = table.groupBy("part").count().collect()
         if len(found) != PARTITIONS or sum(row["count"] for row in found) != self.rows:
-            raise SystemExit(f"{ref} has another table than was written: {found}")
+            raise BenchmarkError(f"{ref} has another table than was written: {found}")
 
 
-def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
+def figures(samples: Samples, last: Attempted | None) -> tuple[Figure, ...]:
     ours, theirs, outside = (samples[name] for name in ("perago", "by hand", "perago, outside"))
     return (
         at_most(
@@ -94,5 +102,5 @@ def figures(samples: Samples, last: Attempted) -> tuple[Figure, ...]:
             TIMES_BY_HAND,
             "x",
         ),
-        Figure("outside of the body", f"{spread_of(outside)}: {last.told}", median(outside)),
+        Figure("outside of the body", f"{spread_of(outside)}{steps_told(last)}", median(outside)),
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from measuring import peak_mib, say, settle, stopwatch
+from measuring import BenchmarkError, peak_mib, say, settle, stopwatch
 from shipped import BRANCH, Nothing
 
 from perago import SparkWorkspace, TaskControls, TimeoutPolicy, WorkspaceSpec, task
@@ -114,6 +114,10 @@ class Attempted:
         return ", ".join(f"{name} {seconds:.2f}" for name, seconds in longest)
 
 
+def steps_told(last: Attempted | None) -> str:
+    return f": {last.told}" if last else ""
+
+
 class Sparked:
     """One driver for all attempts on a repository, and for the work by hand beside them."""
 
@@ -125,7 +129,7 @@ class Sparked:
     def attempt(self, work: AnyTask, ref: str) -> Attempted:
         """One on a branch of its own, so that all rounds begin at the same commit.
 
-        Raises SystemExit unless it completed and its commit is that branch's head, on the input.
+        Raises BenchmarkError unless it completed and its commit is that branch's head.
         """
         shipped, branch = self.shipped, f"round-{secrets.token_hex(4)}"
         shipped.store.create_branch(shipped.repository, branch, ref)
@@ -135,10 +139,10 @@ class Sparked:
         with stopwatch() as taken:
             outcome = run_attempt(delivery, work, runtime)
         if not outcome.accepted or not outcome.report.completed:
-            raise SystemExit(f"the measured attempt failed: {outcome.report.reason}")
+            raise BenchmarkError(f"the measured attempt failed: {outcome.report.reason}")
         head = shipped.store.head(shipped.repository, branch)
         if not head.is_only_child_of(ref):
-            raise SystemExit(f"the measured attempt published nothing on {ref}")
+            raise BenchmarkError(f"the measured attempt published nothing on {ref}")
         return Attempted(taken[0], steps_of(journal), head.id, result_of(outcome))
 
     @contextmanager

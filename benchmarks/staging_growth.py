@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring import Figure, Report, apart, at_most, median, say, settle
+from measuring import BenchmarkError, Figure, Report, apart, at_most, interleaved, median, say
 from shipped import Shipped
 
 from perago.ports.environment import SilentJournal
@@ -72,24 +72,15 @@ def measure(scratch: Path, scale: Scale) -> Report:
     sizes = (1_000, scale.pick(quick=10_000, full=100_000))
     rounds = scale.rounds_or(5)
     small, large = (Workspace(scratch / f"files-{files}", files) for files in sizes)
-    for number in range(rounds + 1):
-        for workspace in (small, large):
-            workspace.round(counted=number > 0)
-        if number:
-            say(
-                f"  round {number} of {rounds}: scan and stage "
-                + ", ".join(f"{w.files:,} files {w.last:.3f} s" for w in (small, large))
-            )
+    samples = interleaved({f"{w.files} files": w.round for w in (small, large)}, rounds=rounds)
+    for workspace in (small, large):
+        workspace.samples = samples
     return Report(
         name="staging_growth",
         question=f"{sizes[0]:,} and {sizes[1]:,} files of 1 kB, the same {len(CHANGED)} changed",
         basis=f"medians of {rounds} interleaved rounds",
         figures=figures(small, large),
-        samples={
-            f"{w.files} files, {name}": taken
-            for w in (small, large)
-            for name, taken in w.samples.items()
-        },
+        samples=samples,
     )
 
 
@@ -100,9 +91,7 @@ class Workspace:
         say(f"  preparing {files:,} files of {FILE_BYTES:,} bytes")
         self.files = files
         self.random = random.Random(1)
-        self.samples: Samples = {
-            name: [] for name in ("scan", "stage", "stat pass", "bytes read", "files read")
-        }
+        self.samples: Samples = {}
         self.uploaded = 0
         tree = apart(home.parent)
         for number in range(files):
@@ -113,12 +102,7 @@ class Workspace:
         self.shipped = Shipped(home)
         self.shipped.fill(tree)
 
-    @property
-    def last(self) -> float:
-        return self.samples["scan"][-1] + self.samples["stage"][-1]
-
-    def round(self, *, counted: bool) -> None:
-        settle()
+    def round(self) -> dict[str, float]:
         watch = Watch(str(self.shipped.settings.attempts))
         sys.addaudithook(watch.opened)
         bare: list[float] = []
@@ -127,14 +111,16 @@ class Workspace:
             Path(path).relative_to(watch.workspace).parts[2:] for path in watch.files_read
         )
         if not {"/".join(parts) for parts in read} <= set(CHANGED):
-            raise SystemExit(f"files that nobody had touched were read: {read[:3]}")
+            raise BenchmarkError(f"files that nobody had touched were read: {read[:3]}")
         self.uploaded = watch.uploaded
-        if counted:
-            self.samples["scan"].append(watch.scan)
-            self.samples["stage"].append(watch.stage)
-            self.samples["stat pass"].append(bare[0])
-            self.samples["bytes read"].append(watch.read_anywhere)
-            self.samples["files read"].append(len(read))
+        values = {
+            "scan": watch.scan,
+            "stage": watch.stage,
+            "stat pass": bare[0],
+            "bytes read": float(watch.read_anywhere),
+            "files read": float(len(read)),
+        }
+        return {f"{self.files} files, {name}": value for name, value in values.items()}
 
     def _change(self, files: Path) -> float:
         """The task's body; it also times the stat pass that nobody could do without."""
@@ -143,7 +129,7 @@ class Workspace:
         return bare_stat_pass(files)
 
     def median(self, name: str) -> float:
-        return median(self.samples[name])
+        return median(self.samples[f"{self.files} files, {name}"])
 
 
 def figures(small: Workspace, large: Workspace) -> tuple[Figure, ...]:

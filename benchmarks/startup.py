@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -37,16 +38,14 @@ def measure(scratch: Path, scale: Scale) -> Report:
     (scratch / "idling.py").write_text(PIPELINE)
     perago = str(Path(sys.executable).with_name("perago"))
     rounds = scale.rounds_or(15)
-    samples = interleaved(
-        {
-            "import pydantic": timed(scratch, sys.executable, "-c", "import pydantic"),
-            "perago --help": timed(scratch, perago, "--help"),
-            "perago runs": timed(scratch, perago, "runs"),
-            "perago run": timed(scratch, perago, "run", "idling:nothing", "--json"),
-        },
-        rounds=rounds,
-    )
-    best = {name: min(taken) for name, taken in samples.items()}
+    sides = {
+        "import pydantic": timed(scratch, sys.executable, "-c", "import pydantic"),
+        "perago --help": timed(scratch, perago, "--help"),
+        "perago runs": timed(scratch, perago, "runs"),
+        "perago run": timed(scratch, perago, "run", "idling:nothing", "--json"),
+    }
+    samples = interleaved(sides, rounds=rounds)
+    best = {name: min(samples[name], default=math.nan) for name in sides}
     return Report(
         name="startup",
         question="what the command line takes to start",
