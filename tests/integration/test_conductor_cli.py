@@ -488,7 +488,7 @@ def misdirect(servers, conductor_server, lakefs_server, monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "check", "fix"),
     [
-        ("nothing is there", "Conductor", "see whether it is up"),
+        ("nothing is there", "Conductor", "check that Conductor is running"),
         ("without the path", "Conductor address", "it ends with /api"),
         ("lakeFS", "Conductor address", "it ends with /api"),
     ],

@@ -189,7 +189,7 @@ NEEDED = [
     ("fs:ReadCommit", "", "fs:ReadCommit"),
     ("fs:ListObjects", "", "fs:ListObjects"),
     ("fs:ReadObject", OBJECTS, "reading 'drop'"),
-    ("fs:WriteObject", OBJECTS, "putting 'edit' on branch"),
+    ("fs:WriteObject", OBJECTS, "uploading 'edit' to branch"),
     ("fs:DeleteObject", OBJECTS, "fs:DeleteObject"),
     ("fs:CreateBranch", STAGING, "fs:CreateBranch"),
     ("fs:CreateCommit", STAGING, "fs:CreateCommit"),

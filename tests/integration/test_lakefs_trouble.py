@@ -93,7 +93,7 @@ def test_wrong_credentials(bench, lakefs_server):
     journal = RecordingJournal()
     outcome = bench.attempt(work, bench.runtime(store=store, journal=journal))
     store.close()
-    says = ["doesn't accept these credentials", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
+    says = ["rejects these credentials", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"]
     assert_untouched(bench, outcome, head, code="store_access", says=says)
     assert wrong not in f"{outcome} {journal.events} {journal.tracebacks} {store}"
 
@@ -270,7 +270,7 @@ def disk_of(pid=0):
 @pytest.mark.parametrize(
     ("at", "code", "says"),
     [
-        ("fence1.passed", "store_unavailable", "putting '"),
+        ("fence1.passed", "store_unavailable", "uploading '"),
         ("staging.uploaded", "answer_lost", "committing on "),
         ("publish.decided", "publish_fence", "file too large"),
     ],

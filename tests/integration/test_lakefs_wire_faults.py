@@ -399,7 +399,7 @@ def test_a_part_cut_half_way_is_sent_again(bench, store, wire):
 @pytest.mark.slow
 def test_an_upload_that_never_gets_through_ends_as_unavailable(bench, store, wire):
     wire.on(answer(503), method="PUT", path="/new$", times=None)
-    with pytest.raises(StoreUnavailableError, match="putting 'new'"):
+    with pytest.raises(StoreUnavailableError, match="uploading 'new'"):
         store.upload(bench.repository, "main", [bench.upload_of("new", b"new")])
     assert 2 <= wire.counts(method="PUT", path="/new$") <= 10
     assert bench.keys("main") == ["kept", "old"]

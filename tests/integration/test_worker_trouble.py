@@ -33,7 +33,7 @@ def test_nobody_at_the_address_is_said_and_waited_for(place):
     worker = place.worker(CONDUCTOR_SERVER_URL=address)
     line = worker.wait_for("orchestrator.unheard")
     assert line["code"] == "orchestrator_unavailable"
-    assert f"no answer from Conductor at {address}" in line["message"]
+    assert f"no response from Conductor at {address}" in line["message"]
     assert "CONDUCTOR_SERVER_URL" in line["fix"]
     worker.stop()
     place.assert_nothing_left()
@@ -44,7 +44,7 @@ def test_somebody_else_at_the_address_ends_it_with_the_fix(path, place, lakefs_s
     address = f"{lakefs_server.endpoint}{path}"
     worker = place.worker(CONDUCTOR_SERVER_URL=address)
     assert worker.end() == 4
-    assert f"what answers at {address} isn't Conductor's API" in worker.said
+    assert f"the server at {address} isn't Conductor's API" in worker.said
     assert "correct CONDUCTOR_SERVER_URL; it ends with /api" in worker.said
 
 

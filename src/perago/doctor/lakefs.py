@@ -67,8 +67,8 @@ def proxy_in_use(config: LakeFSConfig) -> Finding:
 def judge_server(heard: Reached | Unreachable, endpoint: str) -> Finding:
     """Whether a lakeFS answers there: one that is asked without a key says that it wants one."""
     if isinstance(heard, Unreachable):
-        detail = f"{endpoint}: {heard.why.value}: {heard.detail}"
-        return Finding("server", "fail", detail, _FIXES[heard.why])
+        detail = f"{endpoint}: {heard.cause.value}: {heard.detail}"
+        return Finding("server", "fail", detail, _FIXES[heard.cause])
     if heard.status == 407:  # noqa: PLR2004 - HTTP's own numbers read best as they are
         fix = "give the proxy as http://NAME:PASSWORD@HOST:PORT"
         return Finding("server", "fail", "the proxy wants a password, or another one", fix)
@@ -111,7 +111,7 @@ def judge_clock(heard: Reached) -> Finding:
 def judge_key(heard: Reached | Unreachable, key: str) -> Finding:
     """Whether it knows our key, now that it was shown."""
     if isinstance(heard, Unreachable):
-        return Finding("key", "fail", f"{heard.why.value}: {heard.detail}", _FIXES[heard.why])
+        return Finding("key", "fail", f"{heard.cause.value}: {heard.detail}", _FIXES[heard.cause])
     if heard.status == 401:  # noqa: PLR2004
         detail = f"lakeFS doesn't accept the key {key!r} with this secret"
         fix = "correct LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"

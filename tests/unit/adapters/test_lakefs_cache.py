@@ -55,16 +55,16 @@ def entry_of(key, data, location=None):
 
 def keep(cache, objects):
     """Put objects in, as a download would."""
-    with cache.filling() as filling:
+    with cache.writer() as writer:
         for key, data in objects.items():
             sha256 = hashlib.sha256(data).hexdigest()
             if len(data) <= 8 * MIB:
-                filling.add(entry_of(key, data), data, sha256)
+                writer.add(entry_of(key, data), data, sha256)
             else:
                 with tempfile.TemporaryFile() as file:
                     file.write(data)
                     file.flush()
-                    filling.add_file(entry_of(key, data), file.fileno(), sha256)
+                    writer.add_file(entry_of(key, data), file.fileno(), sha256)
     cache.settle()
 
 
@@ -72,7 +72,7 @@ def deliver(cache, objects, directory):
     """What the cache has of these objects, read from the files it made."""
     tally = Tally(None, objects=0, total_bytes=0)
     wanted = [Download(entry_of(key, data), directory / key) for key, data in objects.items()]
-    files, missing = cache.deliver(wanted, tally)
+    files, missing = cache.copy_out(wanted, tally)
     assert {file.key for file in files} | {one.entry.key for one in missing} == set(objects)
     assert {path.name for path in directory.iterdir()} == {file.key for file in files}
     for file in files:
@@ -124,13 +124,13 @@ def test_an_object_is_known_by_its_location_checksum_and_size_together(cache, fr
         ObjectEntry("a", 2, known.checksum, known.location),
     ):
         wanted = [Download(other, fresh() / "a")]
-        assert cache.deliver(wanted, tally) == ([], wanted)
+        assert cache.copy_out(wanted, tally) == ([], wanted)
 
 
 def test_an_object_under_a_new_key_is_the_same_object(cache, fresh):
     keep(cache, {"a": b"1"})
     moved = entry_of("b", b"1", location=entry_of("a", b"1").location)
-    files, missing = cache.deliver(
+    files, missing = cache.copy_out(
         [Download(moved, fresh() / "b")], Tally(None, objects=0, total_bytes=0)
     )
     assert [file.key for file in files] == ["b"]
@@ -138,8 +138,8 @@ def test_an_object_under_a_new_key_is_the_same_object(cache, fresh):
 
 
 def test_an_object_the_store_gives_no_location_for_is_not_kept(cache, directory):
-    with cache.filling() as filling:
-        filling.add(entry_of("a", b"1", location=""), b"1", hashlib.sha256(b"1").hexdigest())
+    with cache.writer() as writer:
+        writer.add(entry_of("a", b"1", location=""), b"1", hashlib.sha256(b"1").hexdigest())
     assert pack_files(directory) == []
 
 
@@ -216,10 +216,10 @@ def test_its_directory_may_be_removed_while_it_is_in_use(cache, directory, fresh
 
 def test_its_directory_may_be_removed_while_it_is_being_filled(cache, directory, fresh):
     data = b"1"
-    with cache.filling() as filling:
-        filling.add(entry_of("a", data), data, hashlib.sha256(data).hexdigest())
+    with cache.writer() as writer:
+        writer.add(entry_of("a", data), data, hashlib.sha256(data).hexdigest())
         shutil.rmtree(directory)
-        filling.add(entry_of("b", data), data, hashlib.sha256(data).hexdigest())
+        writer.add(entry_of("b", data), data, hashlib.sha256(data).hexdigest())
     assert deliver(cache, {"a": data, "b": data}, fresh()) == {}
 
 
@@ -257,7 +257,7 @@ def test_a_file_that_is_in_the_way_is_neither_overwritten_nor_removed(cache, fre
     target = fresh() / "a"
     target.write_text("somebody else's")
     wanted = [Download(entry_of("a", b"1"), target)]
-    assert cache.deliver(wanted, Tally(None, objects=0, total_bytes=0)) == ([], wanted)
+    assert cache.copy_out(wanted, Tally(None, objects=0, total_bytes=0)) == ([], wanted)
     assert target.read_text() == "somebody else's"
 
 
@@ -306,12 +306,12 @@ from perago.model.commit import ObjectEntry
 
 directory, objects, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 cache = ObjectCache(directory, limit_bytes=int(sys.argv[4]))
-with cache.filling() as filling:
+with cache.writer() as writer:
     for n in range(objects):
         data = hashlib.sha256(str(n).encode()).digest() * (size // 32)
         md5 = hashlib.md5(data).hexdigest()
         entry = ObjectEntry(f"file-{n}", size, md5, f"local://disk/file-{n}")
-        filling.add(entry, data, hashlib.sha256(data).hexdigest())
+        writer.add(entry, data, hashlib.sha256(data).hexdigest())
     print("filled", flush=True)
     sys.stdin.readline()
 cache.close()

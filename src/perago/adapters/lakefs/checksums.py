@@ -1,9 +1,8 @@
-"""What lakeFS's checksums say of an object's bytes, and in which parts large ones travel.
+"""lakeFS's checksums of objects, and the part size of large uploads.
 
-An object that came in one request has the md5 of its bytes; one that came in parts has the md5 of
-its parts' md5s, and in listings nothing tells the two apart. Where lakeFS didn't see the bytes
-(imported objects, uploads straight to the storage), it has what the storage said, which may be no
-hash at all.
+The checksum of an object that was uploaded in one request is the md5 of its bytes. For an upload in
+parts, it is the md5 of the parts' md5s; a listing doesn't show which. If lakeFS never saw the bytes
+(imports, uploads straight to the storage), it is the storage's own, which may not be a hash.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from perago.model.commit import ObjectEntry
 
 WHOLE = 8 << 20
-"""Up to this size an object is moved in one request; the size of a larger one's parts."""
+"""Up to this size, an object is transferred in one request; larger ones in parts of it."""
 
 _MOST_PARTS = 10_000  # S3's own limit
 _MIB = 1 << 20
@@ -29,7 +28,7 @@ MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def part_size(size: int) -> int:
-    """Of an object of this size: always the same, since the checksum depends on it."""
+    """The part size for an object of this size: always the same, as the checksum depends on it."""
     needed = -(-size // _MOST_PARTS)
     return max(WHOLE, -(-needed // _MIB) * _MIB)
 
@@ -44,19 +43,19 @@ def etag_of_parts(md5s: Iterable[bytes]) -> str:
     return f"{md5(b''.join(digests))}-{len(digests)}"
 
 
-def tells(entry: ObjectEntry) -> bool:
-    """Whether its checksum depends on its bytes alone: it can't have come in several parts."""
+def is_verifiable(entry: ObjectEntry) -> bool:
+    """Whether its checksum depends on its bytes alone: it is too small for several parts."""
     return entry.size <= _SMALLEST_PART and MD5.fullmatch(entry.checksum) is not None
 
 
 def matches(entry: ObjectEntry, data: bytes | Bytes) -> bool:
-    """Whether these are its bytes, for an entry whose checksum :func:`tells`."""
+    """Whether these are its bytes, for an entry that :func:`is_verifiable`."""
     found = hashlib.md5(data, usedforsecurity=False)
     if found.hexdigest() == entry.checksum:
         return True
-    return md5(found.digest()) == entry.checksum  # it came as the one and only part
+    return md5(found.digest()) == entry.checksum  # uploaded in a single part
 
 
 def hashed_by_server(entry: ObjectEntry) -> bool:
-    """Whether lakeFS itself has computed its checksum, as it does when it writes to a disk."""
+    """Whether lakeFS itself computed the checksum, as it does for storage on its own disk."""
     return entry.location.startswith("local://")

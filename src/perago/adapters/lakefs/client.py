@@ -1,7 +1,7 @@
-"""The control plane: lakeFS's official client, with time-outs and without surprises.
+"""The control plane: lakeFS's API through the official SDK, with time-outs on every request.
 
-A read is tried again for a while when it can't be answered. A mutation is sent once: the client's
-own habit of sending PUT and DELETE again is switched off.
+A failed read is retried for a few seconds. A mutation is sent once: the SDK's own retries of PUT
+and DELETE are off.
 """
 
 from __future__ import annotations
@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from perago.errors import StoreError
 
 
-# --- Where a lakeFS is, who we are there, and how we get there: the same for both of its ---
+T = TypeVar("T")
+READ_BACKOFF = Backoff(first=0.1, longest=3.0, growth=3, attempts=5, jitter=0.5)
+TRANSFER_BACKOFF = Backoff(first=0.2, longest=5.0, attempts=6, jitter=0.5)
+PAGE = 1000
+"""The most entries that lakeFS lists at a time."""
+_CONNECTIONS = 16
 _HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. A read is per request; a mutation's answer is given up after its own."""
+    """Seconds for a connection, for a read's response, and for a mutation's."""
 
     connect: float = 5.0
     read: float = 30.0
@@ -45,11 +51,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class LakeFSConfig:
-    """One set of credentials on one server. ``endpoint`` is its address without the API's path.
+    """One lakeFS server and our credentials there. ``endpoint`` is its address without a path.
 
-    ``ca_file`` holds the certificates of an authority to believe, which the machine may not know.
-    ``storage_namespace`` is where repositories made by us keep their objects, each in a folder of
-    its name.
+    ``ca_file`` is a CA bundle used to verify the server. ``storage_namespace`` is where the
+    repositories that we create keep their objects, each in a folder of its name.
     """
 
     endpoint: str
@@ -65,31 +70,31 @@ class LakeFSConfig:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that the environment names for this server, if it does.
+        """The proxy that the environment sets for this server; None without one.
 
-        Raises RuntimeConfigError if what it names is no proxy that could be used.
+        Raises RuntimeConfigError if the value is not a usable proxy.
         """
         parts = urlsplit(self.endpoint)
         if proxy_bypass(parts.netloc):
             return None
         found = getproxies()
-        named = found.get(parts.scheme) or found.get("all")
-        return _usable_proxy(named, parts.scheme) if named else None
+        url = found.get(parts.scheme) or found.get("all")
+        return _usable_proxy(url, parts.scheme) if url else None
 
     @property
     def proxy_headers(self) -> dict[str, str]:
-        """What a proxy with a password is to be told; not all clients take it from the address."""
+        """The proxy's password as a header: not all clients take it from the proxy's address."""
         parts = urlsplit(self.proxy or "")
         if not parts.username:
             return {}
-        words = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return {"Proxy-Authorization": f"Basic {b64encode(words.encode()).decode()}"}
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 
-def _usable_proxy(named: str, scheme: str) -> str:
-    url = named if "://" in named else f"http://{named}"
+def _usable_proxy(value: str, scheme: str) -> str:
+    url = value if "://" in value else f"http://{value}"
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]  # what stands before it may be a password
+    host = parts.netloc.rpartition("@")[2]  # a password may stand before it
     if parts.scheme in ("http", "https") and _HOST.fullmatch(host):
         return url
     raise RuntimeConfigError(
@@ -98,13 +103,131 @@ def _usable_proxy(named: str, scheme: str) -> str:
     )
 
 
-# --- Trying again what failed for now: for reads and uploads, which do no harm twice ---
-T = TypeVar("T")
-TRANSFER_BACKOFF = Backoff(first=0.2, longest=5.0, attempts=6, jitter=0.5)
+class ApiClient:
+    """Every request goes through :meth:`read`, :meth:`listing` or :meth:`mutate`.
+
+    Their ``call`` is a function ``(sdk, **options)`` that calls one function of the SDK and passes
+    the options on to it.
+    """
+
+    def __init__(self, config: LakeFSConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._sdk: Any = None
+        self._was_reached = False
+
+    def close(self) -> None:
+        """Close the connections; the next request connects again."""
+        if self._sdk is not None:
+            self._sdk.branches_api.api_client.rest_client.pool_manager.clear()
+            self._sdk = None
+
+    def read(self, request: Request, call: Callable[..., T]) -> T:
+        """Send a read, with retries. Raises StoreUnavailableError, or the error of a refusal."""
+        timeouts = (self._config.timeouts.connect, self._config.timeouts.read)
+        for pause in READ_BACKOFF:
+            try:
+                return self._call(request, call, timeouts)
+            except StoreUnavailableError:
+                # If no request ever got through, the address is probably wrong.
+                if not self._was_reached:
+                    raise
+            time.sleep(pause)
+        return self._call(request, call, timeouts)
+
+    def listing(
+        self, request: Request, call: Callable[..., Any], *, amount: int = PAGE
+    ) -> Iterator[dict[str, Any]]:
+        """The entries of a listing, page by page as they are needed, as plain JSON.
+
+        ``call`` uses the SDK's ``…_with_http_info``: a model for each entry would take longer.
+        """
+        page = {"after": "", "amount": amount, "_preload_content": False}
+        while True:
+            found = self.read(
+                request,
+                lambda sdk, **options: json.loads(call(sdk, **page, **options).raw_data),
+            )
+            yield from found["results"]
+            if not found["pagination"]["has_more"]:
+                return
+            page["after"] = found["pagination"]["next_offset"]
+
+    def mutate(
+        self, request: Request, call: Callable[..., T], *, timeout: float | None = None
+    ) -> T:
+        """Send a mutation once.
+
+        Raises AnswerLostError if it is unknown whether lakeFS applied it, and
+        StoreUnavailableError if it was never sent.
+        """
+        timeouts = (self._config.timeouts.connect, timeout or self._config.timeouts.mutation)
+        return self._call(request, call, timeouts, mutation=True)
+
+    def _call(
+        self,
+        request: Request,
+        call: Callable[..., T],
+        timeouts: tuple[float, float],
+        *,
+        mutation: bool = False,
+    ) -> T:
+        sdk = self._connected()
+        import urllib3.exceptions as network
+        from lakefs_sdk.exceptions import ApiException
+
+        was_reached = True
+        try:
+            return call(sdk, _request_timeout=timeouts)
+        except ApiException as failed:
+            body = failed.body if failed.body is not None else failed.reason
+            status = failed.status or 0
+            raise _error_for(status, message_of(body), request, mutation=mutation) from None
+        except (network.NewConnectionError, network.ConnectTimeoutError, network.ProxyError) as no:
+            was_reached = self._was_reached
+            raise StoreUnavailableError(
+                f"{request.doing}: no connection to lakeFS at {self._config.endpoint}: {no}",
+                fix="start it, or correct LAKECTL_SERVER_ENDPOINT_URL",
+            ) from no
+        except (network.HTTPError, OSError, ValueError) as lost:
+            why = f"{type(lost).__name__}: {lost}"
+            raise _no_answer(request, why, mutation=mutation) from lost
+        finally:
+            self._was_reached = was_reached
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._sdk is None:
+                self._sdk = _connect(self._config)
+            return self._sdk
+
+
+def _error_for(status: int, message: str, request: Request, *, mutation: bool) -> StoreError:
+    if is_definite(status):
+        return refusal(status, message, request)
+    if status == 0 and "CERTIFICATE_VERIFY_FAILED" in message:  # nothing was sent, then
+        return StoreUnavailableError(
+            f"{request.doing}: lakeFS's certificate can't be verified: {message}",
+            fix="set PERAGO_LAKEFS_CA_FILE to the certificate of the server's authority",
+        )
+    why = f"status {status}: {message}" if status else message
+    return _no_answer(request, shortened(why), mutation=mutation)
+
+
+def _no_answer(request: Request, why: str, *, mutation: bool) -> StoreError:
+    if mutation:
+        return AnswerLostError(f"{request.doing}: unknown whether lakeFS did it: {why}")
+    return StoreUnavailableError(
+        f"{request.doing}: lakeFS didn't answer: {why}",
+        fix="check that it is running (`perago doctor --on lakefs`), then retry",
+    )
 
 
 class Retries:
-    """For one transfer: once an attempt has failed for good, nobody else waits for another."""
+    """Retries of reads and uploads, shared by the threads of one transfer.
+
+    Once one of them has failed for good, the others stop waiting and fail too.
+    """
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -124,136 +247,8 @@ class Retries:
             raise
 
 
-READ_BACKOFF = Backoff(first=0.1, longest=3.0, growth=3, attempts=5, jitter=0.5)
-PAGE = 1000
-"""What lakeFS lists at most at a time."""
-_CONNECTIONS = 16
-_LOADING = threading.Lock()
-
-
-class ApiClient:
-    """``client`` is lakeFS's own; every call through :meth:`read` or :meth:`mutate`.
-
-    Both hand the time-outs to the call, which passes them on to the client.
-    """
-
-    def __init__(self, config: LakeFSConfig) -> None:
-        self._config = config
-        self._guard = threading.Lock()
-        self._client: Any = None
-        self._got_through = False
-
-    def close(self) -> None:
-        if self._client is not None:
-            pool = self._client.branches_api.api_client.rest_client.pool_manager
-            pool.clear()
-            self._client = None
-
-    def read(self, request: Request, call: Callable[[Any, tuple[float, float]], T]) -> T:
-        """Ask, again if need be. Raises StoreUnavailableError, or what a definite no means."""
-        timeouts = (self._config.timeouts.connect, self._config.timeouts.read)
-        for pause in READ_BACKOFF:
-            try:
-                return self._call(request, call, timeouts)
-            except StoreUnavailableError:
-                # Who never got through has a wrong address, more likely than a bad moment.
-                if not self._got_through:
-                    raise
-            time.sleep(pause)
-        return self._call(request, call, timeouts)
-
-    def mutate(
-        self,
-        request: Request,
-        call: Callable[[Any, tuple[float, float]], T],
-        *,
-        timeout: float | None = None,
-    ) -> T:
-        """Ask once. Raises AnswerLostError if there is no telling whether it was applied.
-
-        StoreUnavailableError says that it was never sent.
-        """
-        timeouts = (self._config.timeouts.connect, timeout or self._config.timeouts.mutation)
-        return self._call(request, call, timeouts, mutation=True)
-
-    def pages(
-        self, request: Request, call: Callable[[Any, str, tuple[float, float]], Any]
-    ) -> Iterator[list[dict[str, Any]]]:
-        """Every page of a listing, as plain values: a model for each object would take longer.
-
-        ``call`` is given the offset to go on from, and must ask for the answer undecoded.
-        """
-        after = ""
-        while True:
-
-            def ask(client: Any, timeouts: tuple[float, float], after: str = after) -> Any:
-                return json.loads(call(client, after, timeouts).raw_data)
-
-            page = self.read(request, ask)
-            yield page["results"]
-            if not page["pagination"]["has_more"]:
-                return
-            after = page["pagination"]["next_offset"]
-
-    def _call(
-        self,
-        request: Request,
-        call: Callable[[Any, tuple[float, float]], T],
-        timeouts: tuple[float, float],
-        *,
-        mutation: bool = False,
-    ) -> T:
-        client = self._connected()
-        import urllib3.exceptions as network
-        from lakefs_sdk.exceptions import ApiException
-
-        got_through = True
-        try:
-            return call(client, timeouts)
-        except ApiException as answer:
-            body = answer.body if answer.body is not None else answer.reason
-            raise _told(answer.status or 0, message_of(body), request, mutation=mutation) from None
-        except (network.NewConnectionError, network.ConnectTimeoutError, network.ProxyError) as no:
-            got_through = self._got_through
-            raise StoreUnavailableError(
-                f"{request.doing}: no connection to lakeFS at {self._config.endpoint}: {no}",
-                fix="start it, or correct LAKECTL_SERVER_ENDPOINT_URL",
-            ) from no
-        except (network.HTTPError, OSError, ValueError) as lost:
-            raise _unanswered(request, f"{type(lost).__name__}: {lost}", mutation) from lost
-        finally:
-            self._got_through = got_through
-
-    def _connected(self) -> Any:
-        with self._guard:
-            if self._client is None:
-                self._client = _client_for(self._config)
-            return self._client
-
-
-def _told(status: int, message: str, request: Request, *, mutation: bool) -> StoreError:
-    if is_definite(status):
-        return refusal(status, message, request)
-    if status == 0 and "CERTIFICATE_VERIFY_FAILED" in message:  # nothing was sent, then
-        return StoreUnavailableError(
-            f"{request.doing}: lakeFS's certificate wasn't accepted: {message}",
-            fix="name the authority's certificate by PERAGO_LAKEFS_CA_FILE",
-        )
-    why = f"status {status}: {message}" if status else message
-    return _unanswered(request, shortened(why), mutation)
-
-
-def _unanswered(request: Request, why: str, mutation: bool) -> StoreError:  # noqa: FBT001 - private
-    if mutation:
-        return AnswerLostError(f"{request.doing}: no telling whether lakeFS did it: {why}")
-    return StoreUnavailableError(
-        f"{request.doing}: lakeFS didn't answer: {why}",
-        fix="see whether it is up (`perago doctor --on lakefs`), then try again",
-    )
-
-
 def load_client() -> tuple[Any, Any]:
-    """Import the official client, which takes half a second: its configuration, and itself.
+    """Import the SDK, which takes half a second; return its configuration and client classes.
 
     Raises RuntimeConfigError if a part of it is missing.
     """
@@ -271,10 +266,10 @@ def load_client() -> tuple[Any, Any]:
 
 @contextmanager
 def _argument_checks_deferred() -> Iterator[None]:
-    """What is imported here builds the checks of a function's arguments at its first call.
+    """Make the SDK build the argument checks of a function at the function's first call.
 
-    The client has hundreds of functions and we call a dozen: building all would take longer than
-    the rest of the import.
+    It has hundreds of functions and we call a dozen. Building all checks takes longer than the rest
+    of the import.
     """
     from pydantic import v1
 
@@ -296,7 +291,7 @@ def _argument_checks_deferred() -> Iterator[None]:
         v1.validate_arguments = at_once
 
 
-def _client_for(config: LakeFSConfig) -> Any:
+def _connect(config: LakeFSConfig) -> Any:
     configuration, client = load_client()
     settings = configuration(
         host=config.api_url, username=config.access_key_id, password=config.secret_access_key
@@ -307,3 +302,10 @@ def _client_for(config: LakeFSConfig) -> Any:
     settings.proxy = config.proxy
     settings.proxy_headers = config.proxy_headers
     return client(settings)
+
+
+def models() -> Any:
+    """The SDK's models. Only for use inside a ``call``: by then :func:`load_client` has run."""
+    import lakefs_sdk.models
+
+    return lakefs_sdk.models

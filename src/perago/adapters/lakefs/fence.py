@@ -1,7 +1,7 @@
 """The server-side fence: a pre-merge action that refuses every head but the expected one.
 
-lakeFS runs it inside its own branch update, so between its look and the merge nothing can move.
-It reads the action from the merge's *source*: it protects a merge only if it is there, unchanged.
+lakeFS runs it inside its own branch update, so the head can't move between the check and the merge.
+It reads the action from the merge's *source*: only an unchanged action there protects the merge.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     ReadObject = Callable[[str, str, str], bytes | None]
-    """The bytes of an object, by repository, ref and key; None if it isn't there."""
+    """The bytes of an object, by repository, ref and key; None if there is no such object."""
 
     Probe = Callable[[str, str, str | None], bool]
-    """Whether the server refuses a wrong merge of a repository's ref, tried on that branch."""
+    """Whether the server refuses a wrong merge of a repository's ref; the branch to try it on."""
 
 FENCE_KEY = f"{ACTIONS_PREFIX}perago_fence.yaml"
 
@@ -48,12 +48,12 @@ hooks:
         end
 """.encode()
 
-_REMEMBERED = 1000
+_CACHED_REFS = 1000
 COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class Fences:
-    """What is known of the fences of a server's repositories, so that it isn't asked each time."""
+    """Which refs have the fence, and which repositories' servers enforce it; both are cached."""
 
     def __init__(self, read: ReadObject, probe: Probe) -> None:
         self._read = read
@@ -64,27 +64,27 @@ class Fences:
     def shortcoming(self, repository: str, ref: str, trial: str | None = None) -> str | None:
         """Why a merge of ``ref`` isn't fenced by the server; None if it is."""
         if not self._is_present(repository, ref):
-            return f"repository {repository!r} has no fence, or not this version's"
+            return f"repository {repository!r} has no fence, or another version of it"
         if not self._is_enforced(repository, ref, trial):
             return f"the fence is in repository {repository!r}, but the server doesn't run actions"
         return None
 
-    def ask_again(self, repository: str) -> None:
-        """Forget that the server enforces it: it may be another one by now."""
+    def recheck(self, repository: str) -> None:
+        """Probe the server again before the next merge: it may have other settings by now."""
         self._enforced.discard(repository)
 
     def _is_present(self, repository: str, ref: str) -> bool:
         if (repository, ref) not in self._present:
             found = self._read(repository, ref, FENCE_KEY) == FENCE_ACTION
-            if not COMMIT_ID.fullmatch(ref):  # only what can't change is worth remembering
+            if not COMMIT_ID.fullmatch(ref):  # a branch's content may change
                 return found
-            if len(self._present) >= _REMEMBERED:
+            if len(self._present) >= _CACHED_REFS:
                 self._present.clear()
             self._present[repository, ref] = found
         return self._present[repository, ref]
 
     def _is_enforced(self, repository: str, ref: str, trial: str | None) -> bool:
-        """A yes is remembered: a server doesn't switch its actions off in passing."""
+        """Only a yes is cached: a running server doesn't switch its actions off."""
         if repository not in self._enforced and self._probe(repository, ref, trial):
             self._enforced.add(repository)
         return repository in self._enforced

@@ -1,7 +1,6 @@
-"""One request to whatever is at the server's address, told as it went.
+"""One request to the server's address that reports exactly how it failed, for ``perago doctor``.
 
-Every other request is judged by what it was for. This one is for finding out why none gets through,
-so it keeps apart what the others may treat alike.
+Other requests only need to know whether a retry may help.
 """
 
 from __future__ import annotations
@@ -16,37 +15,40 @@ if TYPE_CHECKING:
     from perago.adapters.lakefs.client import LakeFSConfig
 
 
-_VERSION_PATH = "/config/version"  # asks for a user that is known, and for no permission
+_VERSION_PATH = "/config/version"  # needs a known user, but no permission
 _BODY_LIMIT = 10_000
-_WRONG_NAME = frozenset({62, 64})  # OpenSSL: the host name, the IP address doesn't match
-_WRONG_TIME = frozenset({9, 10})  # OpenSSL: not valid yet, expired
+_WRONG_NAME = frozenset({62, 64})  # OpenSSL's codes: host name mismatch, IP address mismatch
+_WRONG_TIME = frozenset({9, 10})  # OpenSSL's codes: not valid yet, expired
 
 
 class Cause(StrEnum):
-    """Why there was no answer."""
+    """Why there was no response."""
 
-    UNKNOWN_HOST = "the host's name isn't known"
+    UNKNOWN_HOST = "the host's name is unknown"
     REFUSED = "nothing accepts connections there"
-    TIMEOUT = "no answer in time"
+    TIMEOUT = "no response in time"
     PROXY = "the proxy can't be used"
-    UNTRUSTED = "its certificate isn't trusted"
-    WRONG_NAME = "its certificate is for another name"
-    WRONG_TIME = "its certificate is not valid now"
-    NO_TLS = "it doesn't speak TLS"
+    UNTRUSTED = "the server's certificate isn't trusted"
+    WRONG_NAME = "the server's certificate is for another name"
+    WRONG_TIME = "the server's certificate is not valid now"
+    NO_TLS = "the server doesn't use TLS"
     CUT = "the connection was cut"
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """No answer: why, and in the words of whoever noticed."""
+    """No response; ``detail`` is the error's own text."""
 
-    why: Cause
+    cause: Cause
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """An answer, whoever gave it. ``date`` is its clock's, as it said; ``asked_at`` is ours."""
+    """A response, from lakeFS or another server.
+
+    ``date`` and ``location`` are its headers, "" without one; ``asked_at`` is our clock's time.
+    """
 
     status: int
     body: str
@@ -57,7 +59,7 @@ class Reached:
 
 
 def reach(config: LakeFSConfig, *, authenticated: bool) -> Reached | Unreachable:
-    """Ask for the server's version, with our key or without showing it."""
+    """Request the server's version, with our credentials or without."""
     import urllib3
     from urllib3 import exceptions as network
 
@@ -69,7 +71,7 @@ def reach(config: LakeFSConfig, *, authenticated: bool) -> Reached | Unreachable
     asked_at = time.time()
     try:
         with _pool_for(config) as pool:
-            answer = pool.request(
+            response = pool.request(
                 "GET",
                 f"{config.api_url}{_VERSION_PATH}",
                 headers=headers,
@@ -78,15 +80,15 @@ def reach(config: LakeFSConfig, *, authenticated: bool) -> Reached | Unreachable
                 timeout=urllib3.Timeout(config.timeouts.connect, config.timeouts.read),
                 preload_content=False,
             )
-            body = answer.read(_BODY_LIMIT, decode_content=True)
+            body = response.read(_BODY_LIMIT, decode_content=True)
     except (network.HTTPError, OSError) as lost:
-        # A proxy's error is told as a tuple around what really happened.
-        return Unreachable(_why(lost), str(getattr(lost, "original_error", lost)))
+        # A proxy's error has the real one as an attribute; its own text is a tuple.
+        return Unreachable(_cause_of(lost), str(getattr(lost, "original_error", lost)))
     return Reached(
-        status=answer.status,
+        status=response.status,
         body=body.decode(errors="replace"),
-        date=answer.headers.get("Date", ""),
-        location=answer.headers.get("Location", ""),
+        date=response.headers.get("Date", ""),
+        location=response.headers.get("Location", ""),
         asked_at=asked_at,
         took=time.time() - asked_at,
     )
@@ -101,26 +103,26 @@ def _pool_for(config: LakeFSConfig) -> Any:
     return urllib3.ProxyManager(config.proxy, proxy_headers=config.proxy_headers, ca_certs=ca_file)
 
 
-def _why(lost: BaseException) -> Cause:
+def _cause_of(lost: BaseException) -> Cause:
     from urllib3 import exceptions as network
 
     if isinstance(lost, network.ProxyError):
         return Cause.PROXY
     if isinstance(lost, network.SSLError):
-        return _why_no_tls(lost)
+        return _tls_cause_of(lost)
     if isinstance(lost, network.NameResolutionError):
         return Cause.UNKNOWN_HOST
-    if isinstance(lost, network.NewConnectionError):  # which urllib3 counts as a time-out, too
+    if isinstance(lost, network.NewConnectionError):  # before TimeoutError, its base class
         return Cause.REFUSED
     if isinstance(lost, network.TimeoutError):
         return Cause.TIMEOUT
     return Cause.CUT
 
 
-def _why_no_tls(lost: BaseException) -> Cause:
-    cause = lost.args[0] if lost.args else None
-    if not isinstance(cause, ssl.SSLCertVerificationError):
+def _tls_cause_of(lost: BaseException) -> Cause:
+    error = lost.args[0] if lost.args else None
+    if not isinstance(error, ssl.SSLCertVerificationError):
         return Cause.NO_TLS
-    if cause.verify_code in _WRONG_NAME:
+    if error.verify_code in _WRONG_NAME:
         return Cause.WRONG_NAME
-    return Cause.WRONG_TIME if cause.verify_code in _WRONG_TIME else Cause.UNTRUSTED
+    return Cause.WRONG_TIME if error.verify_code in _WRONG_TIME else Cause.UNTRUSTED

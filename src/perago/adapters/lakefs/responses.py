@@ -1,7 +1,7 @@
-"""What lakeFS's answers mean: pure translation into this project's errors.
+"""What the responses of lakeFS's API mean: errors of our tree. No I/O.
 
-A status below 500 is a definite no. Anything else, or no answer at all, leaves it open whether a
-mutation was applied.
+A status below 500 is a definite refusal. With any other failure it is unknown whether lakeFS
+applied a mutation.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from perago.errors import (
 )
 
 FENCE_REFUSAL = "perago fence:"
-"""How the fence's own refusals begin, wherever the server puts them in its answer."""
-_INSUFFICIENT = "insufficient permissions"  # lakeFS says 401 to users that it knows, too
+"""The start of the fence's own refusals, which the server puts somewhere in its message."""
+_INSUFFICIENT = "insufficient permissions"  # lakeFS returns 401 also to known users
 _ACTION = re.compile(r"(?:not allowed|denied permission) to ([a-z]+:[A-Za-z]+)")
 _MESSAGE_LIMIT = 400
 _FIRST_SERVER_ERROR = 500
-_NOT_NOW = frozenset({408, 429})
+_RETRYABLE = frozenset({408, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, in the words an error is told with."""
+    """What a request is for: ``doing`` in words, and the things it names, for error messages."""
 
     doing: str
     repository: str = ""
@@ -42,12 +42,12 @@ class Request:
 
 
 def is_definite(status: int) -> bool:
-    """Whether an answer of this status means that nothing was changed."""
-    return 0 < status < _FIRST_SERVER_ERROR and status not in _NOT_NOW
+    """Whether a response with this status means that lakeFS changed nothing."""
+    return 0 < status < _FIRST_SERVER_ERROR and status not in _RETRYABLE
 
 
 def message_of(body: str | bytes | None) -> str:
-    """The server's own words, from the JSON it answers with or from whatever it sent instead."""
+    """The server's own message: from its JSON, or else the text of the body."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else (body or "")
     try:
         found = json.loads(text)
@@ -58,19 +58,19 @@ def message_of(body: str | bytes | None) -> str:
 
 
 def shortened(message: str) -> str:
-    """A message of a length that people read."""
+    """A message, cut to a readable length."""
     return message if len(message) <= _MESSAGE_LIMIT else f"{message[: _MESSAGE_LIMIT - 1]}…"
 
 
 def refusal(status: int, whole_message: str, request: Request) -> StoreError:
-    """The error for a definite no."""
-    if FENCE_REFUSAL in whole_message:  # wherever it stands: other hooks may have failed before it
-        words = whole_message[whole_message.index(FENCE_REFUSAL) :]
-        return HeadMovedError(f"{request.doing}: {shortened(words)}")
+    """The error for a definite refusal."""
+    if FENCE_REFUSAL in whole_message:  # anywhere: other hooks may have failed before it
+        reason = whole_message[whole_message.index(FENCE_REFUSAL) :]
+        return HeadMovedError(f"{request.doing}: {shortened(reason)}")
     message = shortened(whole_message)
     if status == 401 and _INSUFFICIENT not in message:  # noqa: PLR2004 - HTTP's own numbers read best
         return StoreAccessError(
-            f"lakeFS doesn't accept these credentials ({request.doing})",
+            f"{request.doing}: lakeFS rejects these credentials",
             fix="check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
         )
     if status in (401, 403):
@@ -86,12 +86,12 @@ def _forbidden(message: str, request: Request) -> StoreError:
     if "protected branch" in message:
         return StoreRefusedError(
             f"{request.doing}: branch {request.branch!r} is protected: {message}",
-            fix="take the branch out of the repository's protection rules: replacing an abandoned "
-            "commit needs a reset, which lakeFS never allows on a protected branch",
+            fix="remove the branch from the repository's protection rules: replacing an abandoned "
+            "commit needs a reset, which lakeFS refuses on a protected branch",
         )
     action = _ACTION.search(message)
     return StoreAccessError(
-        f"these credentials may not do this ({request.doing}): {message}",
+        f"{request.doing}: these credentials have no permission: {message}",
         fix=f"allow {action[1] if action else 'it'} in the lakeFS policy of this key's user; "
         "docs/how-to/secure-lakefs.md has the whole policy",
     )
@@ -110,8 +110,8 @@ def _not_found(message: str, request: Request) -> StoreError:
         )
     if not request.ref:
         return StoreRefusedError(
-            f"{request.doing}: what answers there isn't lakeFS: {message or 'status 404'}",
-            fix="correct LAKECTL_SERVER_ENDPOINT_URL; `perago doctor --on lakefs` looks closer",
+            f"{request.doing}: the server isn't lakeFS: {message or 'status 404'}",
+            fix="correct LAKECTL_SERVER_ENDPOINT_URL; `perago doctor --on lakefs` checks it",
         )
     return CommitNotFoundError(
         f"repository {request.repository!r} has no commit or branch {request.ref!r}",
@@ -122,9 +122,9 @@ def _not_found(message: str, request: Request) -> StoreError:
 def _exists(request: Request) -> StoreError:
     if request.branch:
         return BranchExistsError(
-            f"repository {request.repository!r} has a branch {request.branch!r} already",
+            f"repository {request.repository!r} already has a branch {request.branch!r}",
             fix="choose another name",
         )
     return RepositoryExistsError(
-        f"lakeFS has a repository {request.repository!r} already", fix="choose another name"
+        f"lakeFS already has a repository {request.repository!r}", fix="choose another name"
     )

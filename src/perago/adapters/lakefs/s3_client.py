@@ -1,4 +1,4 @@
-"""lakeFS's S3 gateway: the connections to it, and what its answers mean.
+"""Clients of lakeFS's S3 gateway, and what its responses mean.
 
 A repository is a bucket there, and an object's key is ``ref/key``.
 """
@@ -30,36 +30,37 @@ if TYPE_CHECKING:
     from perago.errors import StoreError
 
 
-_REGION = "us-east-1"  # lakeFS signs with whatever it is told; this is what its own clients say
+_REGION = "us-east-1"  # lakeFS accepts any; its own clients use this one
 _STATUS = re.compile(r"status code: (\d{3})")
-_SAID = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+_ERROR = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 _KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Request|Decode)\b")
 _NOT_FOUND = 404
-_NO_ENTRY = frozenset({401, 403})
+_ACCESS = frozenset({401, 403})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeouts:
-    """Seconds. ``silence`` is how long the server may say nothing, ``request`` how long one takes.
+    """Seconds for the next bytes of a response, and for a whole request.
 
-    ``repeats`` is how often a part of a large upload is sent again: nobody else can do it there.
+    ``part_retries`` is how often ``obstore`` repeats the requests of a large upload: its parts are
+    sent by ``obstore``, so only it can retry one of them.
     """
 
-    silence: float
+    read: float
     request: float
-    repeats: int = 0
+    part_retries: int = 0
 
 
-class Connections:
-    """Clients of ``obstore``'s, each with connections of its own: made when first needed, kept."""
+class S3Clients:
+    """``obstore`` clients, one for each repository and time-outs; each has its own connections."""
 
     def __init__(self, config: LakeFSConfig) -> None:
         self._config = config
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._stores: dict[tuple[str, RequestTimeouts], S3Store] = {}
 
-    def to(self, repository: str, timeouts: RequestTimeouts) -> S3Store:
-        with self._guard:
+    def get(self, repository: str, timeouts: RequestTimeouts) -> S3Store:
+        with self._lock:
             store = self._stores.get((repository, timeouts))
             if store is None:
                 store = _connect(self._config, repository, timeouts)
@@ -67,18 +68,18 @@ class Connections:
             return store
 
     def close(self) -> None:
-        """Let go of them; the next use makes new ones."""
-        with self._guard:
+        """Drop the clients; the next use creates new ones."""
+        with self._lock:
             self._stores = {}
 
 
 def load_obstore() -> None:
-    """Raises RuntimeConfigError if it isn't installed."""
+    """Import obstore. Raises RuntimeConfigError if it isn't installed."""
     try:
         import obstore.store  # noqa: F401 - loading it is the point
     except ImportError as missing:
         raise RuntimeConfigError(
-            f"obstore, which moves lakeFS's objects, isn't installed: {missing}",
+            f"obstore, the client of lakeFS's S3 gateway, isn't installed: {missing}",
             fix="pip install 'perago-runtime[lakefs]'",
         ) from missing
 
@@ -87,7 +88,7 @@ def _connect(config: LakeFSConfig, repository: str, timeouts: RequestTimeouts) -
     load_obstore()
     from obstore.store import S3Store
 
-    def credentials() -> S3Credential:  # the other way to give them adds AWS_SESSION_TOKEN to them
+    def credentials() -> S3Credential:  # as arguments, obstore would add AWS_SESSION_TOKEN
         return {
             "access_key_id": config.access_key_id,
             "secret_access_key": config.secret_access_key,
@@ -96,7 +97,7 @@ def _connect(config: LakeFSConfig, repository: str, timeouts: RequestTimeouts) -
 
     return S3Store(
         repository,
-        # Each of these would otherwise be taken from an AWS_… variable, if there is one.
+        # Set explicitly: otherwise obstore takes each of these from an AWS_… variable.
         endpoint=config.endpoint,
         aws_endpoint_url_s3=config.endpoint,
         region=_REGION,
@@ -104,12 +105,12 @@ def _connect(config: LakeFSConfig, repository: str, timeouts: RequestTimeouts) -
         skip_signature=False,
         s3_express=False,
         request_payer=False,
-        # The answer's ETag is compared with our own hash: hashing for the signature adds nothing.
+        # The response's ETag is compared with our own hash, so a signed hash adds nothing.
         unsigned_payload=True,
         credential_provider=credentials,
         client_options=_client_options(config, timeouts),
         retry_config={
-            "max_retries": timeouts.repeats,
+            "max_retries": timeouts.part_retries,
             "retry_timeout": timedelta(seconds=timeouts.request),
         },
     )
@@ -120,13 +121,13 @@ def _client_options(config: LakeFSConfig, timeouts: RequestTimeouts) -> ClientCo
         "allow_http": config.endpoint.startswith("http://"),
         "http1_only": True,
         "connect_timeout": timedelta(seconds=config.timeouts.connect),
-        "read_timeout": timedelta(seconds=timeouts.silence),
+        "read_timeout": timedelta(seconds=timeouts.read),
         "timeout": timedelta(seconds=timeouts.request),
     }
     if config.ca_file is not None:
         options["root_certificate"] = config.ca_file.read_bytes()
-    # Left to itself obstore reads the environment, too, and understands less of NO_PROXY than the
-    # API's client does: it is always told of a proxy, and where there is none, not to use it.
+    # obstore would read the environment, too, but supports less of NO_PROXY than the API's client.
+    # So it always gets a proxy; if there is none, also the exception for the endpoint.
     options["proxy_url"] = config.proxy or config.endpoint
     if config.proxy is None:
         options["proxy_excludes"] = urlsplit(config.endpoint).hostname or ""
@@ -134,56 +135,58 @@ def _client_options(config: LakeFSConfig, timeouts: RequestTimeouts) -> ClientCo
 
 
 @contextmanager
-def asking(doing: str, config: LakeFSConfig) -> Iterator[None]:
-    """Tells what ``obstore`` raises in the block as one of our errors.
+def translated_errors(doing: str, config: LakeFSConfig) -> Iterator[None]:
+    """Turn the errors that ``obstore`` raises in the block into ours.
 
-    StoreUnavailableError is worth another try; anything else is a definite no.
+    After StoreUnavailableError a retry may help; any other error is a definite refusal.
     """
     from obstore.exceptions import BaseError
 
     try:
         yield
-    except (BaseError, FileNotFoundError) as answer:
-        raise _told(str(answer), doing, config) from None
+    except (BaseError, FileNotFoundError) as error:
+        raise _error_for(str(error), doing, config) from None
 
 
-def _told(answer: str, doing: str, config: LakeFSConfig) -> StoreError:
-    # What follows is the same once more, for debuggers.
-    answer = answer.partition("\n\nDebug source:")[0] if "status code" in answer else answer
-    found = _STATUS.search(answer)
+def _error_for(text: str, doing: str, config: LakeFSConfig) -> StoreError:
+    # The debug source repeats the message.
+    text = text.partition("\n\nDebug source:")[0] if "status code" in text else text
+    found = _STATUS.search(text)
     if found is None:
-        return _unanswered(answer, doing, config)
+        return _no_answer(text, doing, config)
     status = int(found[1])
-    said = _SAID.search(answer)
-    words = f"{said[1]}: {said[2]}" if said else f"status {status}"
-    if status in _NO_ENTRY:
+    error = _ERROR.search(text)
+    reason = f"{error[1]}: {error[2]}" if error else f"status {status}"
+    if status in _ACCESS:
         return StoreAccessError(
-            f"{doing}: lakeFS doesn't let these credentials do it ({words})",
+            f"{doing}: lakeFS rejects these credentials ({reason})",
             fix="check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY,"
             " and that user's permissions",
         )
     if status == _NOT_FOUND:
-        return StoreRefusedError(f"{doing}: lakeFS has no such thing (status 404, {words})")
+        return StoreRefusedError(
+            f"{doing}: lakeFS has no such object or branch (status 404, {reason})"
+        )
     if is_definite(status):
-        return StoreRefusedError(f"{doing}: lakeFS refused (status {status}, {words})")
+        return StoreRefusedError(f"{doing}: lakeFS refused (status {status}, {reason})")
     return StoreUnavailableError(
-        f"{doing}: lakeFS couldn't (status {status}, {words})",
-        fix="see whether it is well (`perago doctor --on lakefs`), then try again",
+        f"{doing}: lakeFS failed (status {status}, {reason})",
+        fix="check the server's health (`perago doctor --on lakefs`), then retry",
     )
 
 
-def _unanswered(answer: str, doing: str, config: LakeFSConfig) -> StoreUnavailableError:
-    kind = _KIND.search(answer)
+def _no_answer(text: str, doing: str, config: LakeFSConfig) -> StoreUnavailableError:
+    kind = _KIND.search(text)
     happened = {
         "Connect": "no connection to",
-        "Timeout": "no answer in time from",
-    }.get(kind[1] if kind else "", "the connection was cut to")
-    if "certificate" in answer.lower():
+        "Timeout": "no response in time from",
+    }.get(kind[1] if kind else "", "the connection broke to")
+    if "certificate" in text.lower():
         return StoreUnavailableError(
-            f"{doing}: the certificate of lakeFS at {config.endpoint} wasn't accepted",
-            fix="name the authority's certificate by PERAGO_LAKEFS_CA_FILE",
+            f"{doing}: the certificate of lakeFS at {config.endpoint} can't be verified",
+            fix="set PERAGO_LAKEFS_CA_FILE to the certificate of the server's authority",
         )
     return StoreUnavailableError(
         f"{doing}: {happened} lakeFS at {config.endpoint}",
-        fix="see whether it is up (`perago doctor --on lakefs`), then try again",
+        fix="check that it is running (`perago doctor --on lakefs`), then retry",
     )

@@ -1,4 +1,4 @@
-"""The data plane: objects' bytes from and to lakeFS, through its S3 gateway."""
+"""The data plane: downloads and uploads of objects through lakeFS's S3 gateway."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.download import Downloader
-from perago.adapters.lakefs.s3_client import Connections, RequestTimeouts
+from perago.adapters.lakefs.s3_client import RequestTimeouts, S3Clients
 from perago.adapters.lakefs.upload import Uploader
 from perago.adapters.local_io.parallel import Tally
 from perago.model.progress import Transfer
@@ -21,29 +21,30 @@ if TYPE_CHECKING:
     from perago.ports.store import OnTransfer
 
 
-_ONE_REQUEST_SECONDS = 600.0
-_COMPLETION_SECONDS = 600.0  # putting the parts of a large object together is copying, on some
-_REPEATS = 5
+_REQUEST_SECONDS = 600.0
+_COMPLETION_SECONDS = 600.0  # some storages copy all parts to complete a large object
+_PART_RETRIES = 5
 
 
 class Transfers:
     """Downloads and uploads as :class:`perago.ports.store.Store` promises; for one process.
 
-    What the server says no to is a StoreRefusedError, also where a branch isn't there.
+    A refusal is a StoreRefusedError, also if the branch doesn't exist.
     """
 
     def __init__(self, config: LakeFSConfig, cache: ObjectCache | None) -> None:
         self._config = config
         self._cache = cache
-        self._connections = Connections(config)
-        seconds = config.timeouts
-        self._reading = RequestTimeouts(seconds.read, _ONE_REQUEST_SECONDS)
-        self._writing = RequestTimeouts(seconds.mutation, _ONE_REQUEST_SECONDS)
-        self._writing_parts = RequestTimeouts(_COMPLETION_SECONDS, _COMPLETION_SECONDS, _REPEATS)
+        self._clients = S3Clients(config)
+        self._read_timeouts = RequestTimeouts(config.timeouts.read, _REQUEST_SECONDS)
+        self._write_timeouts = RequestTimeouts(config.timeouts.mutation, _REQUEST_SECONDS)
+        self._part_timeouts = RequestTimeouts(
+            _COMPLETION_SECONDS, _COMPLETION_SECONDS, _PART_RETRIES
+        )
 
     def close(self) -> None:
-        """Let go of the connections. The cache is its owner's to close."""
-        self._connections.close()
+        """Close the connections, but not the cache."""
+        self._clients.close()
 
     def download(
         self, repository: str, ref: str, wanted: Sequence[Download], progress: OnTransfer | None
@@ -51,18 +52,18 @@ class Transfers:
         tally = Tally(
             progress, objects=len(wanted), total_bytes=sum(one.entry.size for one in wanted)
         )
-        delivered, missing = self._cache.deliver(wanted, tally) if self._cache else ([], wanted)
+        cached, missing = self._cache.copy_out(wanted, tally) if self._cache else ([], wanted)
         fetched = self._fetch(repository, ref, missing, tally) if missing else []
         tally.end()
         moved = sum(one.entry.size for one in missing)
-        return Fetched(delivered + fetched, Transfer(len(missing), moved, len(missing), moved))
+        return Fetched(cached + fetched, Transfer(len(missing), moved, len(missing), moved))
 
     def _fetch(
         self, repository: str, ref: str, missing: Sequence[Download], tally: Tally
     ) -> list[FetchedFile]:
-        store = self._connections.to(repository, self._reading)
-        with self._cache.filling() if self._cache else nullcontext() as filling:
-            return Downloader(self._config, store, ref, tally, filling).run(missing)
+        store = self._clients.get(repository, self._read_timeouts)
+        with self._cache.writer() if self._cache else nullcontext() as writer:
+            return Downloader(self._config, store, ref, tally, writer).run(missing)
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: OnTransfer | None
@@ -71,8 +72,8 @@ class Transfers:
         tally = Tally(progress, objects=len(files), total_bytes=size)
         Uploader(
             self._config,
-            self._connections.to(repository, self._writing),
-            self._connections.to(repository, self._writing_parts),
+            self._clients.get(repository, self._write_timeouts),
+            self._clients.get(repository, self._part_timeouts),
             branch,
             tally,
         ).run(files)

@@ -1,4 +1,4 @@
-"""Files to objects on a branch: small ones in one request each, large ones in parts."""
+"""Uploads of files to a branch: small ones in one request each, large ones in parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perago.adapters.lakefs.checksums import WHOLE, etag_of_parts, md5, part_size
 from perago.adapters.lakefs.client import Retries
-from perago.adapters.lakefs.s3_client import asking
+from perago.adapters.lakefs.s3_client import translated_errors
 from perago.adapters.local_io.file_copy import check_signature, open_source, read_whole
 from perago.adapters.local_io.parallel import in_parallel
 from perago.errors import (
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 
 THREADS = 16
-_LONGEST_KEY = 1024
-_IN_FLIGHT = 64 << 20  # bytes of a large file that are on their way at a time
+_MAX_KEY_BYTES = 1024
+_IN_FLIGHT_BYTES = 64 << 20  # of a large file, sent at the same time
 
 
 class Uploader:
-    """One upload to one branch; ``patient`` is the connection for large files."""
+    """One upload to one branch; ``part_store`` is the client for large files."""
 
     def __init__(
-        self, config: LakeFSConfig, store: S3Store, patient: S3Store, branch: str, tally: Tally
+        self, config: LakeFSConfig, store: S3Store, part_store: S3Store, branch: str, tally: Tally
     ) -> None:
         self._config = config
         self._store = store
-        self._patient = patient
+        self._part_store = part_store
         self._branch = branch
         self._tally = tally
         self._retries = Retries()
 
     def run(self, files: Sequence[Upload]) -> None:
-        """All of them, or an error; before any is sent, each has been found to be as checked."""
+        """Upload all files or raise. First checks that none changed since the guardrails ran."""
         in_parallel(files, _check, threads=THREADS)
         in_parallel(
             [upload for upload in files if upload.signature.size <= WHOLE],
@@ -66,11 +66,11 @@ class Uploader:
         expected = md5(data)
 
         def send() -> None:
-            with self._asking(upload):
-                answer = obstore.put(self._store, self._name(upload), data, use_multipart=False)
-            if _plain(answer["e_tag"]) != expected:  # for these, lakeFS itself hashes what it gets
-                got = _plain(answer["e_tag"])
-                raise _other_bytes(upload, f"their ETag is {got!r}, not {expected!r}")
+            with self._translated_errors(upload):
+                found = obstore.put(self._store, self._name(upload), data, use_multipart=False)
+            etag = _plain(found["e_tag"])
+            if etag != expected:  # for these, lakeFS itself hashes the bytes that it receives
+                raise _other_bytes(upload, f"their ETag is {etag!r}, not {expected!r}")
 
         self._retries.call(send)
         self._tally.add(1, len(data))
@@ -83,8 +83,8 @@ class Uploader:
             try:
                 etag = self._put(upload, parts, size)
             except BaseException:
-                self._tally.add_bytes(-parts.told)
-                if parts.problem is not None:  # obstore only says that there was one
+                self._tally.add_bytes(-parts.counted)
+                if parts.problem is not None:  # obstore hides it
                     raise parts.problem from None
                 raise
             if _plain(etag) != etag_of_parts(parts.md5s):
@@ -94,59 +94,61 @@ class Uploader:
         self._tally.add_object()
 
     def _put(self, upload: Upload, parts: _Parts, size: int) -> str | None:
-        """The ETag of what is there now."""
+        """Send the parts; return the ETag of the object."""
         import obstore
 
         name = self._name(upload)
         try:
-            with self._asking(upload):
+            with self._translated_errors(upload):
                 return obstore.put(
-                    self._patient,
+                    self._part_store,
                     name,
                     iter(parts),
                     use_multipart=True,
                     chunk_size=size,
-                    max_concurrency=max(1, _IN_FLIGHT // size),
+                    max_concurrency=max(1, _IN_FLIGHT_BYTES // size),
                 )["e_tag"]
         except StoreAccessError:
             raise
         except StoreRefusedError:
             if parts.problem is not None:
                 raise
-            # The request that completes an upload is repeated by obstore, and the second one is
-            # refused where the first was applied: what is there tells.
-            with self._asking(upload):
+            # obstore repeats the request that completes an upload. If the first was applied, lakeFS
+            # refuses the second: the ETag of the object shows it.
+            with self._translated_errors(upload):
                 return obstore.head(self._store, name)["e_tag"]
 
     def _read_back(self, upload: Upload, md5s: Sequence[bytes], size: int) -> None:
-        """Compare what arrived part by part: a storage that encrypts has ETags that tell nothing.
+        """Read the object back and compare part by part: an encrypting storage has other ETags.
 
-        Raises StoreUnavailableError if it isn't what was sent.
+        Raises StoreUnavailableError if its bytes aren't those that were sent.
         """
         import obstore
 
         def compare(number: int) -> None:
             start = number * size
             end = min(start + size, upload.signature.size)
-            with self._asking(upload):
+            with self._translated_errors(upload):
                 found = obstore.get_range(self._store, self._name(upload), start=start, end=end)
             if hashlib.md5(found, usedforsecurity=False).digest() != md5s[number]:
                 raise _other_bytes(upload, f"part {number + 1} of {len(md5s)} differs")
 
-        in_parallel(range(len(md5s)), compare, threads=max(1, _IN_FLIGHT // size))
+        in_parallel(range(len(md5s)), compare, threads=max(1, _IN_FLIGHT_BYTES // size))
 
-    def _asking(self, upload: Upload) -> AbstractContextManager[None]:
-        return asking(f"putting {upload.key!r} on branch {self._branch!r}", self._config)
+    def _translated_errors(self, upload: Upload) -> AbstractContextManager[None]:
+        return translated_errors(
+            f"uploading {upload.key!r} to branch {self._branch!r}", self._config
+        )
 
     def _name(self, upload: Upload) -> str:
         return f"{self._branch}/{upload.key}"
 
 
 def _check(upload: Upload) -> None:
-    if len(upload.key.encode()) > _LONGEST_KEY:  # the server would only say that it failed
+    if len(upload.key.encode()) > _MAX_KEY_BYTES:  # the server wouldn't say why it failed
         raise StoreRefusedError(
-            f"lakeFS takes keys of up to {_LONGEST_KEY} bytes, and {upload.key!r} is longer",
-            fix="give that file a shorter path",
+            f"key {upload.key!r} is longer than lakeFS's {_MAX_KEY_BYTES} bytes",
+            fix="write that file to a shorter path",
         )
     source = open_source(upload)
     try:
@@ -167,10 +169,10 @@ def _read(upload: Upload) -> bytes:
 
 
 class _Parts:
-    """A large file's parts, to be drawn once; their md5s and what went wrong are kept.
+    """The parts of a large file, to iterate over once; keeps their md5s and the error, if any.
 
-    That the file has stayed as it was is checked before the last part is handed over, so that
-    nothing is ever completed with bytes that weren't checked.
+    The file's signature is checked again before each part is sent. So an upload that is completed
+    has only bytes that the guardrails checked.
     """
 
     def __init__(self, upload: Upload, size: int, tally: Tally) -> None:
@@ -178,7 +180,7 @@ class _Parts:
         self._size = size
         self._tally = tally
         self.md5s: list[bytes] = []
-        self.told = 0
+        self.counted = 0
         self.problem: PeragoError | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -199,7 +201,7 @@ class _Parts:
                 self.md5s.append(hashlib.md5(part, usedforsecurity=False).digest())
                 yield part
                 self._tally.add_bytes(len(part))
-                self.told += len(part)
+                self.counted += len(part)
         finally:
             os.close(source)
 
@@ -216,8 +218,7 @@ def _plain(etag: str | None) -> str:
 
 
 def _other_bytes(upload: Upload, evidence: str) -> StoreUnavailableError:
-    """Sending it again may help."""
     return StoreUnavailableError(
-        f"putting {upload.key!r}: lakeFS got other bytes than were sent ({evidence})",
-        fix="look for what changes them on the way, then try again",
+        f"uploading {upload.key!r}: lakeFS received other bytes than were sent ({evidence})",
+        fix="look for a proxy that changes them, then retry",
     )

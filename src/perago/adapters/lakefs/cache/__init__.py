@@ -1,7 +1,7 @@
-"""Objects that were fetched, kept on this machine for its processes; knows nothing of lakeFS's API.
+"""The cache of downloaded objects on this machine, shared by its processes.
 
-It is never more than a shortcut: whatever comes out of it has been hashed again on the way, and
-whatever goes wrong with it makes it keep or find less, without a word.
+It knows nothing of lakeFS's API. Every object is hashed again when it is copied out. An error in
+the cache only makes it keep or find less; it never fails a download.
 """
 
 from perago.adapters.lakefs.cache.cache import ObjectCache, Trimmed

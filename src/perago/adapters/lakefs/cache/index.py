@@ -1,6 +1,6 @@
-"""Which object lies where in which pack, and which packs were used last: a SQLite file.
+"""The index of the cache, in SQLite: where each object is, and when each pack was last used.
 
-Every error in here is for the cache to swallow.
+The cache ignores every error raised here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perago.model.commit import ObjectEntry
 
 FORMAT = 1
-_WAIT_SECONDS = 5.0  # for other processes; after that, something is kept less, or found less often
+_WAIT_SECONDS = 5.0  # for other processes' transactions
 
 _TABLES = f"""
 PRAGMA user_version = {FORMAT};
@@ -45,7 +45,7 @@ CREATE INDEX object_by_pack ON object (pack);
 
 @dataclass(frozen=True, slots=True)
 class PackPosition:
-    """Where an object's bytes are, and what their sha256 has to be."""
+    """Where an object's bytes are in a pack, and their sha256."""
 
     pack: str
     start: int
@@ -59,14 +59,14 @@ def _check(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _failure(path: str, error: sqlite3.Error, *, committing: bool = False) -> StoreError:
-    del committing  # what may have been written is the same as what wasn't: it is looked up
+    del committing  # an unknown commit does no harm: entries are verified when used
     if kind_of_error(error) is ErrorKind.DAMAGE:
         return StoreFormatError(f"the cache's index {path!r} is damaged: {error}")
     return StoreUnavailableError(f"the cache's index {path!r} failed: {error}")
 
 
 class Index:
-    """The file may be removed, by anybody, at any time: then it starts empty."""
+    """The file may be removed at any time; then the index starts empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,9 +76,9 @@ class Index:
     def close(self) -> None:
         self._database.close()
 
-    def places(self, entries: Sequence[ObjectEntry]) -> list[PackPosition | None]:
-        """Of each of them, or None."""
-        self._look_where_it_is()
+    def positions(self, entries: Sequence[ObjectEntry]) -> list[PackPosition | None]:
+        """The position of each entry, or None."""
+        self._reopen_if_replaced()
         with self._database.reading() as connection:
             found = (
                 connection.execute(
@@ -94,12 +94,12 @@ class Index:
         self,
         pack: str,
         size: int,
-        places: Iterable[tuple[ObjectEntry, PackPosition]],
+        objects: Iterable[tuple[ObjectEntry, PackPosition]],
         *,
         limit: int,
     ) -> list[str]:
-        """Make a pack's objects known; the packs that had to go for it, whose files now must."""
-        self._look_where_it_is()
+        """Add a pack's objects; return the packs over the limit, whose files the caller removes."""
+        self._reopen_if_replaced()
         with self._database.writing(wait_seconds=_WAIT_SECONDS) as connection:
             connection.execute(
                 "INSERT INTO pack VALUES (:name, :size, :now)"
@@ -109,26 +109,26 @@ class Index:
             connection.executemany(
                 "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    (entry.location, entry.checksum, entry.size, pack, place.start, place.sha256)
-                    for entry, place in places
+                    (entry.location, entry.checksum, entry.size, pack, at.start, at.sha256)
+                    for entry, at in objects
                 ),
             )
-            return _make_room(connection, limit)
+            return _remove_packs_over(connection, limit)
 
-    def superfluous(self, limit: int) -> list[str]:
-        """The packs that would have to go for the others to fit."""
-        self._look_where_it_is()
+    def packs_over(self, limit: int) -> list[str]:
+        """The least recently used packs, without which the others fit the limit."""
+        self._reopen_if_replaced()
         with self._database.reading() as connection:
-            return _superfluous(connection, limit)
+            return _packs_over(connection, limit)
 
-    def make_room(self, limit: int) -> list[str]:
-        """Forget those; their files now must go."""
-        self._look_where_it_is()
+    def remove_packs_over(self, limit: int) -> list[str]:
+        """Remove these packs from the index; return them: the caller removes their files."""
+        self._reopen_if_replaced()
         with self._database.writing(wait_seconds=_WAIT_SECONDS) as connection:
-            return _make_room(connection, limit)
+            return _remove_packs_over(connection, limit)
 
     def touch(self, packs: Iterable[str]) -> None:
-        """Remember that they were used just now."""
+        """Mark the packs as used now."""
         now = time.time()
         with self._database.writing(wait_seconds=_WAIT_SECONDS) as connection:
             connection.executemany(
@@ -143,26 +143,26 @@ class Index:
             )
 
     def packs(self) -> set[str]:
-        self._look_where_it_is()
+        self._reopen_if_replaced()
         return {row["name"] for row in self._database.query("SELECT name FROM pack")}
 
-    def roomy_pack(self, below: int) -> str | None:
-        """One that is smaller than this, and so worth adding to."""
-        self._look_where_it_is()
+    def pack_below(self, size: int) -> str | None:
+        """The last used pack that is smaller than this."""
+        self._reopen_if_replaced()
         found = self._database.query(
-            "SELECT name FROM pack WHERE size < ? ORDER BY used_at DESC LIMIT 1", below
+            "SELECT name FROM pack WHERE size < ? ORDER BY used_at DESC LIMIT 1", size
         )
         return found[0]["name"] if found else None
 
     def start_over(self) -> None:
-        """Remove a file that can't be used. The packs it knew of are found to be nobody's."""
+        """Remove a damaged index. Its packs then count as abandoned."""
         self._database.close()
         for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
                 Path(f"{self._path}{suffix}").unlink()
 
-    def _look_where_it_is(self) -> None:
-        """Leave a file that isn't there any more; open connections would go on using it."""
+    def _reopen_if_replaced(self) -> None:
+        """Reconnect if the file was removed: open connections would still use the old one."""
         try:
             inode = self._path.stat().st_ino
         except FileNotFoundError:
@@ -173,17 +173,17 @@ class Index:
             self._inode = self._path.stat().st_ino
 
 
-def _make_room(connection: sqlite3.Connection, limit: int) -> list[str]:
-    gone = _superfluous(connection, limit)
-    connection.executemany("DELETE FROM pack WHERE name = ?", ((name,) for name in gone))
-    return gone
+def _remove_packs_over(connection: sqlite3.Connection, limit: int) -> list[str]:
+    names = _packs_over(connection, limit)
+    connection.executemany("DELETE FROM pack WHERE name = ?", ((name,) for name in names))
+    return names
 
 
-def _superfluous(connection: sqlite3.Connection, limit: int) -> list[str]:
+def _packs_over(connection: sqlite3.Connection, limit: int) -> list[str]:
     packs = connection.execute("SELECT name, size FROM pack ORDER BY used_at DESC").fetchall()
-    gone, total = [], 0
+    names, total = [], 0
     for pack in packs:
         total += pack["size"]
         if total > limit:
-            gone.append(pack["name"])
-    return gone
+            names.append(pack["name"])
+    return names

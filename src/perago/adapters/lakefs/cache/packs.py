@@ -1,7 +1,7 @@
-"""Packs: files that objects are appended to, one after the other, and never changed otherwise.
+"""Packs: append-only files of objects, and the writer that fills them during a download.
 
-Whoever fills a pack holds its lock until the index knows what is in it. So a pack that the index
-doesn't know and nobody locks was left by a process that died.
+A process that fills a pack holds its lock until the index knows its objects. So a pack that is
+neither in the index nor locked was left by a process that died.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
-    from perago.adapters.lakefs.cache.cache import BackgroundCopier
     from perago.adapters.lakefs.cache.index import Index
     from perago.model.commit import ObjectEntry
 
@@ -33,10 +33,12 @@ SUFFIX = ".pack"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPIED_AT_A_TIME = 64 << 20
+PACK_BYTES = 64 << 20
+_MAX_WAITING_COPIES = 32  # each holds an open file, and a process may open only so many
 
 
 class Pack:
-    """One that is being filled, by us alone. Raises OSError wherever the disk does."""
+    """A pack that this process fills and has locked. Methods raise OSError if the disk fails."""
 
     def __init__(self, path: Path, descriptor: int, *, is_new: bool) -> None:
         self._path = path
@@ -53,18 +55,18 @@ class Pack:
 
     @classmethod
     def reopen(cls, path: Path) -> Pack:
-        """One that has room left. Raises BlockingIOError if somebody else is filling it."""
+        """Open a pack to add to it. Raises BlockingIOError if another process is filling it."""
         return cls(path, _locked(path, _OLD), is_new=False)
 
     def append(self, data: bytes | memoryview | Bytes) -> int:
-        """Where it starts."""
+        """Append an object; return its position."""
         start = self.size
         write_all(self._descriptor, memoryview(data))
         self.size += len(data)
         return start
 
     def take_copy(self, source: int) -> None:
-        """Make an empty pack a copy of a whole file, sharing its blocks where that can be."""
+        """Copy a whole file into an empty pack; shares its blocks if the filesystem can."""
         if not share_blocks(source, self._descriptor):
             start = 0
             while copied := os.sendfile(self._descriptor, source, start, _COPIED_AT_A_TIME):
@@ -75,7 +77,7 @@ class Pack:
         os.close(self._descriptor)
 
     def discard(self) -> None:
-        """Close it without what was added by us: nobody will know of that."""
+        """Close the pack, and remove a new one. The index doesn't know what was added."""
         if self._is_new:
             self._path.unlink(missing_ok=True)
         self.close()
@@ -93,12 +95,12 @@ def _locked(path: Path, flags: int) -> int:
 
 
 def remove_abandoned(directory: Path, known: Callable[[], set[str]]) -> None:
-    """Remove what dead writers left. ``known`` is asked again once a pack's lock is ours."""
+    """Remove the packs of dead writers. ``known`` returns the packs in the index."""
     for name in {path.name for path in directory.glob(f"*{SUFFIX}")} - known():
         with suppress(OSError):
             pack = Pack.reopen(directory / name)
             try:
-                # Its writer may have ended well between our two looks.
+                # Its writer may have added it to the index before we got the lock.
                 if name not in known():
                     (directory / name).unlink()
             finally:
@@ -106,7 +108,7 @@ def remove_abandoned(directory: Path, known: Callable[[], set[str]]) -> None:
 
 
 def bytes_of(directory: Path, names: Iterable[str] | None = None) -> int:
-    """What these packs take, or all there are."""
+    """The size of these packs, or of all."""
     total = 0
     for path in directory.glob(f"*{SUFFIX}") if names is None else map(directory.joinpath, names):
         with suppress(OSError):
@@ -120,46 +122,45 @@ def remove(directory: Path, names: list[str]) -> None:
             (directory / name).unlink()
 
 
-# --- What one download brings, on its way into packs ---
-PACK_BYTES = 64 << 20
-
-
 class CacheWriter:
-    """Objects are added by any thread. The first thing that goes wrong ends it, silently."""
+    """Puts the objects of one download into packs; for any number of threads.
+
+    After its first error it keeps nothing more, and raises nothing.
+    """
 
     def __init__(self, directory: Path, index: Index, copier: BackgroundCopier, limit: int) -> None:
         self._directory = directory
         self._copier = copier
         self._index = index
         self._limit = limit
-        # Packs go as a whole, so there have to be several of them within the limit.
+        # Packs are removed as a whole, so several of them have to fit the limit.
         self._pack_bytes = min(PACK_BYTES, limit // 8)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._pack: Pack | None = None
-        self._places: list[tuple[ObjectEntry, PackPosition]] = []
-        self._over = False
+        self._objects: list[tuple[ObjectEntry, PackPosition]] = []
+        self._has_failed = False
 
     def add(self, entry: ObjectEntry, data: bytes | Bytes, sha256: str) -> None:
         """Keep a small object."""
-        if self._over or not self._wants(entry):
+        if self._has_failed or not self._wants(entry):
             return
-        with self._guard:
+        with self._lock:
             try:
                 self._append(entry, data, sha256)
             except (OSError, PeragoError):
-                self._give_up()
+                self._fail()
 
     def add_file(self, entry: ObjectEntry, source: int, sha256: str) -> None:
-        """Keep a large object, from the open file it was written to: later, while others go on.
+        """Keep a large object: copy it in the background from the open file it was written to.
 
-        Whoever has the file by then may change it. What is kept of it isn't the object, in that
-        case, and is found out when it is to be delivered.
+        A task may change the file before that. Then the copy has a wrong hash, and a later
+        download from the cache notices it.
         """
-        if self._over or not self._wants(entry):
+        if self._has_failed or not self._wants(entry):
             return
         with suppress(OSError):
             duplicate = os.dup(source)
-            self._copier.do(lambda: self._copy(entry, duplicate, sha256))
+            self._copier.submit(lambda: self._copy(entry, duplicate, sha256))
 
     def _copy(self, entry: ObjectEntry, source: int, sha256: str) -> None:
         try:
@@ -177,47 +178,78 @@ class CacheWriter:
             os.close(source)
 
     def end(self) -> None:
-        """Make known what isn't yet."""
-        with self._guard:
+        """Add the last objects to the index."""
+        with self._lock:
             try:
                 self._commit_open_pack()
             except (OSError, PeragoError):
-                self._give_up()
+                self._fail()
 
     def _wants(self, entry: ObjectEntry) -> bool:
         return bool(entry.location) and entry.size <= self._limit // 4
 
     def _append(self, entry: ObjectEntry, data: bytes | Bytes, sha256: str) -> None:
-        if self._over:
+        if self._has_failed:
             return
         if self._pack is None:
             self._pack = self._open_pack()
         start = self._pack.append(data)
-        self._places.append((entry, PackPosition(self._pack.name, start, sha256)))
+        self._objects.append((entry, PackPosition(self._pack.name, start, sha256)))
         if self._pack.size >= self._pack_bytes:
             self._commit_open_pack()
 
     def _open_pack(self) -> Pack:
-        """One with much room left, so that many small downloads don't leave as many files."""
-        name = self._index.roomy_pack(self._pack_bytes // 2)
+        """A pack with much room left, so that many small downloads don't leave many packs."""
+        name = self._index.pack_below(self._pack_bytes // 2)
         if name is not None:
-            with suppress(OSError):  # it is being filled by another process, or gone
+            with suppress(OSError):  # another process fills it, or has removed it
                 return Pack.reopen(self._directory / name)
         return Pack.create(self._directory)
 
     def _commit_open_pack(self) -> None:
         if self._pack is not None:
-            self._commit(self._pack, self._places)
+            self._commit(self._pack, self._objects)
             self._pack.close()
-            self._pack, self._places = None, []
+            self._pack, self._objects = None, []
 
-    def _commit(self, pack: Pack, places: list[tuple[ObjectEntry, PackPosition]]) -> None:
-        gone = self._index.add(pack.name, pack.size, places, limit=self._limit)
-        remove(self._directory, gone)
+    def _commit(self, pack: Pack, objects: list[tuple[ObjectEntry, PackPosition]]) -> None:
+        remove(self._directory, self._index.add(pack.name, pack.size, objects, limit=self._limit))
 
-    def _give_up(self) -> None:
-        self._over = True
+    def _fail(self) -> None:
+        self._has_failed = True
         if self._pack is not None:
             with suppress(OSError):
                 self._pack.discard()
             self._pack = None
+
+
+class BackgroundCopier:
+    """One thread that copies large files in turn: a copy takes as long as the download itself."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._slots = threading.BoundedSemaphore(_MAX_WAITING_COPIES)
+
+    def submit(self, copy: Callable[[], None]) -> None:
+        """Run ``copy`` in the background, or here if too many wait. ``copy`` must not raise."""
+        if not self._slots.acquire(blocking=False):
+            copy()
+            return
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="perago-cache")
+            self._pool.submit(self._run, copy)
+
+    def settle(self) -> None:
+        """Wait until all copies are finished."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _run(self, copy: Callable[[], None]) -> None:
+        try:
+            copy()
+        finally:
+            self._slots.release()

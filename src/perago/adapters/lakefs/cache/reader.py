@@ -1,4 +1,4 @@
-"""Objects out of packs, to new files: each is hashed on its way, and only the right bytes count."""
+"""Copies objects from packs to new files, and verifies their hashes."""
 
 from __future__ import annotations
 
@@ -23,88 +23,90 @@ if TYPE_CHECKING:
 
 
 THREADS = 2
-_RUN_BYTES = 1 << 20
-_IN_MEMORY = 8 << 20
+_RANGE_BYTES = 1 << 20
+_IN_MEMORY_BYTES = 8 << 20
 
 
 class CachedObject(NamedTuple):
-    """An object that is wanted, and where it should be."""
+    """A wanted object, and where the index says it is."""
 
     download: Download
-    place: PackPosition
+    position: PackPosition
 
 
 class PackRange(NamedTuple):
-    """Objects that lie one behind the other in one pack: they are read in one go."""
+    """Adjacent objects in one pack, which are read at once."""
 
     source: int
-    finds: list[CachedObject]
+    objects: list[CachedObject]
 
 
-def copy_objects(directory: Path, finds: Iterable[CachedObject], tally: Tally) -> list[FetchedFile]:
-    """Each that can be had to its file; of the others there is no file."""
+def copy_objects(
+    directory: Path, objects: Iterable[CachedObject], tally: Tally
+) -> list[FetchedFile]:
+    """Copy the objects to their files; of a missing or damaged one no file is left."""
     with ExitStack() as opened:
-        runs = list(_runs(directory, finds, opened))
-        delivered = in_parallel(runs, lambda run: _deliver(run, tally), threads=THREADS)
-    return [file for files in delivered for file in files]
+        ranges = list(_ranges(directory, objects, opened))
+        copied = in_parallel(ranges, lambda adjacent: _copy(adjacent, tally), threads=THREADS)
+    return [file for files in copied for file in files]
 
 
-def _runs(directory: Path, finds: Iterable[CachedObject], opened: ExitStack) -> Iterator[PackRange]:
+def _ranges(
+    directory: Path, objects: Iterable[CachedObject], opened: ExitStack
+) -> Iterator[PackRange]:
     by_pack: dict[str, list[CachedObject]] = {}
-    for find in finds:
-        by_pack.setdefault(find.place.pack, []).append(find)
+    for one in objects:
+        by_pack.setdefault(one.position.pack, []).append(one)
     for pack, there in by_pack.items():
         with suppress(OSError):
             source = os.open(directory / pack, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             opened.callback(os.close, source)
-            yield from _runs_of_pack(source, there)
+            yield from _ranges_of_pack(source, there)
 
 
-def _runs_of_pack(source: int, finds: list[CachedObject]) -> Iterator[PackRange]:
-    run: list[CachedObject] = []
+def _ranges_of_pack(source: int, objects: list[CachedObject]) -> Iterator[PackRange]:
+    adjacent: list[CachedObject] = []
     end = 0
-    for find in sorted(finds, key=lambda find: find.place.start):
-        start = find.place.start
-        if run and (start != end or start - run[0].place.start >= _RUN_BYTES):
-            yield PackRange(source, run)
-            run = []
-        run.append(find)
-        end = start + find.download.entry.size
-    if run:
-        yield PackRange(source, run)
+    for one in sorted(objects, key=lambda one: one.position.start):
+        start = one.position.start
+        if adjacent and (start != end or start - adjacent[0].position.start >= _RANGE_BYTES):
+            yield PackRange(source, adjacent)
+            adjacent = []
+        adjacent.append(one)
+        end = start + one.download.entry.size
+    if adjacent:
+        yield PackRange(source, adjacent)
 
 
-def _deliver(run: PackRange, tally: Tally) -> list[FetchedFile]:
-    first, last = run.finds[0], run.finds[-1]
-    size = last.place.start + last.download.entry.size - first.place.start
-    if size > _IN_MEMORY + _RUN_BYTES:
-        files = [_deliver_large(run.source, first, tally)]
+def _copy(adjacent: PackRange, tally: Tally) -> list[FetchedFile]:
+    first, last = adjacent.objects[0], adjacent.objects[-1]
+    size = last.position.start + last.download.entry.size - first.position.start
+    if size > _IN_MEMORY_BYTES + _RANGE_BYTES:
+        files = [_copy_large(adjacent.source, first, tally)]
     else:
         try:
-            data = memoryview(os.pread(run.source, size, first.place.start))
+            data = memoryview(os.pread(adjacent.source, size, first.position.start))
         except OSError:
             return []
-        files = [_deliver_small(data, first.place.start, find, tally) for find in run.finds]
+        files = [_copy_small(data, first.position.start, one, tally) for one in adjacent.objects]
     return [file for file in files if file is not None]
 
 
-def _deliver_small(
-    data: memoryview, base: int, find: CachedObject, tally: Tally
-) -> FetchedFile | None:
-    (entry, path), place = (find.download.entry, find.download.path), find.place
-    piece = data[place.start - base : place.start - base + entry.size]
-    if len(piece) != entry.size or hashlib.sha256(piece).hexdigest() != place.sha256:
+def _copy_small(data: memoryview, base: int, one: CachedObject, tally: Tally) -> FetchedFile | None:
+    (entry, path), position = (one.download.entry, one.download.path), one.position
+    piece = data[position.start - base : position.start - base + entry.size]
+    if len(piece) != entry.size or hashlib.sha256(piece).hexdigest() != position.sha256:
         return None
     try:
         signature = create_file(path, piece)
-    except StoreError:  # fetching it will meet the same, and tell
+    except StoreError:  # the download meets the same error and raises it
         return None
     tally.add(1, entry.size)
-    return FetchedFile(entry.key, place.sha256, signature)
+    return FetchedFile(entry.key, position.sha256, signature)
 
 
-def _deliver_large(source: int, find: CachedObject, tally: Tally) -> FetchedFile | None:
-    entry, moved = find.download.entry, 0
+def _copy_large(source: int, one: CachedObject, tally: Tally) -> FetchedFile | None:
+    entry, moved = one.download.entry, 0
 
     def count(piece: int) -> None:
         nonlocal moved
@@ -112,17 +114,17 @@ def _deliver_large(source: int, find: CachedObject, tally: Tally) -> FetchedFile
         tally.add_bytes(piece)
 
     try:
-        with new_file(find.download.path) as target:
+        with new_file(one.download.path) as target:
             found = copy_hashing(source, target, entry.size, count)
-            _assert_same(found, (entry.size, find.place.sha256))
+            _assert_same(found, (entry.size, one.position.sha256))
             signature = Signature.of(os.fstat(target))
     except StoreError:
         tally.add_bytes(-moved)
         return None
     tally.add_object()
-    return FetchedFile(entry.key, find.place.sha256, signature)
+    return FetchedFile(entry.key, one.position.sha256, signature)
 
 
 def _assert_same(found: tuple[int, str], expected: tuple[int, str]) -> None:
     if found != expected:
-        raise CorruptObjectError("what is in the pack isn't what was put there")
+        raise CorruptObjectError("the pack has other bytes than were put there")
