@@ -1,12 +1,15 @@
-"""Typed Python tasks on versioned data: what a task module imports, and nothing else.
+"""Typed Python tasks on versioned data: what a task module imports.
 
-Names are resolved on first use, so that ``import perago`` costs next to nothing.
+Public names are those in ``__all__`` here (for task authors), in :mod:`perago.ports` (for adapter
+authors) and in :mod:`perago.testing` (for test authors). All other modules are private and may
+change. Names are resolved on first use, so that ``import perago`` costs next to nothing.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from perago.lazy_exports import import_export
 
 if TYPE_CHECKING:
     from perago.declare.guardrails import forbid_glob, require_dir, require_file, require_glob
@@ -75,26 +78,21 @@ _HOMES = {
     ),
 }
 
-_NOT_HERE = ("MetricRecorder", "MetricSpec")
-"""Names of the perago package whose task modules run here, for what Perago does without them."""
+_WITHOUT_METRICS = ("MetricRecorder", "MetricSpec")
+"""Names of perago 0.6.1 that don't exist here, because a task has no metrics of its own."""
 
 
 def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(module), name)
-            globals()[name] = value
-            return value
-    if name in _NOT_HERE:
+    if name in _WITHOUT_METRICS:
         from perago.errors import TaskDefinitionError
 
-        # Not an AttributeError, which an import statement would replace by words of its own.
+        # An import statement would replace the message of an AttributeError.
         raise TaskDefinitionError(
             f"there is no {name} here: a task has no metrics of its own",
             fix="leave metrics=… and the parameter out; a worker counts and times every attempt "
             "by itself, see `perago start --help`",
         )
-    raise AttributeError(f"module 'perago' has no attribute {name!r}")
+    return import_export(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -12,12 +12,12 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from perago.testing.run_task import TaskTrial
+    from perago.testing.trial import TaskTrial
 
 
 @pytest.fixture
 def perago_run_task() -> Callable[..., TaskTrial]:
     """:func:`perago.testing.run_task`, as a fixture."""
-    from perago.testing.run_task import run_task
+    from perago.testing.trial import run_task
 
     return run_task
