@@ -1,63 +1,63 @@
-"""Every error Perago raises, in one tree, grouped by what the person who meets it does next.
+"""Every error that Perago raises, in one tree, grouped by what to do about it.
 
 ::
 
     PeragoError
     ├── TaskDefinitionError        fix the code: a declaration is wrong
-    │   └── UnsafeWorkflowError        … a workflow definition breaks what operators promise
+    │   └── UnsafeWorkflowError        … a workflow lets two tasks write one branch at a time
     ├── RuntimeConfigError         fix a setting, a command line or the machine
-    ├── TaskInputError             fix whoever scheduled the task: its input is malformed
+    ├── TaskInputError             fix what scheduled the task: its input is malformed
     ├── GuardrailViolation         the data breaks the task's contract
-    │   ├── PreGuardrailViolation      … on the way in; a retry can't help (terminal)
-    │   └── PostGuardrailViolation     … on the way out
-    ├── TaskExecutionError         the task's own code
-    │   ├── TaskFailed                 said so; a retry may help
-    │   ├── TaskTerminalError          said so; a retry can't help (terminal)
-    │   ├── TaskBodyError              raised something else
-    │   ├── TaskResultError            returned something that isn't its declared result
+    │   ├── PreGuardrailViolation      … before the task ran; a retry can't help (terminal)
+    │   └── PostGuardrailViolation     … after the task ran
+    ├── TaskExecutionError         the task's own code failed
+    │   ├── TaskFailed                 it said so; a retry may help
+    │   ├── TaskTerminalError          it said so; a retry can't help (terminal)
+    │   ├── TaskBodyError              it raised something else
+    │   ├── TaskResultError            it returned something that isn't its declared result
     │   └── ExecutorLostError          its process died or was stopped
     ├── WorkspaceError             files or object keys that can't be a workspace
     │   ├── UnsafeKeyError             an object key can't be a file below the prefix
     │   ├── UnsupportedFileError       a symlink, socket, device, unreadable or reserved file
-    │   ├── SparkPathError             a path, table or format that a Spark task can't be given
-    │   └── WorkspaceChangedError      a file moved under the runtime while it was being staged
-    ├── SparkFailedError           Spark failed at what the runtime asked of it
+    │   ├── SparkPathError             a path, table or format that a Spark task can't use
+    │   └── WorkspaceChangedError      a file changed while it was being staged
+    ├── SparkFailedError           Spark failed at a request of the runtime
     ├── FenceError                 this attempt may not publish
     │   ├── StaleAttemptError          the orchestrator no longer counts on it
-    │   │   └── SupersededError            … because it was delivered again: that one speaks now
+    │   │   └── SupersededError            … because the task was delivered again
     │   ├── PublishFenceError          the branch is not where the attempt started from
     │   │   └── TwinPublishedError         … because another execution of this delivery published
     │   ├── SecondWriterError          another active workflow writes the same branch
-    │   └── LeaseTooShortError         too little of the lease is left to publish within
+    │   └── LeaseTooShortError         too little of the lease is left to publish
     ├── UnsettledPublishError      the branch may have changed: look at it, then go on
-    │   ├── WrongLandingError          a merge landed on somebody else's commit
-    │   └── PublishUnknownError        the answer was lost and can't be read back
+    │   ├── WrongLandingError          a merge landed on another commit than the input
+    │   └── PublishUnknownError        the answer was lost, and the branch doesn't show it
     ├── StoreError                 the versioned store
     │   ├── RepositoryNotFoundError, BranchNotFoundError, CommitNotFoundError
     │   ├── RepositoryExistsError, BranchExistsError
-    │   ├── StoreRefusedError          a definite no: nothing was changed
+    │   ├── StoreRefusedError          it refused: nothing was changed
     │   │   ├── HeadMovedError             … because the branch's head was another
-    │   │   └── StoreAccessError           … to these credentials: wrong, or lacking a permission
-    │   ├── AnswerLostError            sent, and no telling whether it was applied
-    │   ├── StoreUnavailableError      not now; safe to try again
-    │   ├── StoreFormatError           written by another version
-    │   ├── StoreFullError             no room or no permission to write
-    │   └── CorruptObjectError         bytes that don't match their hash
+    │   │   └── StoreAccessError           … these credentials: wrong, or without permission
+    │   ├── AnswerLostError            a request was sent; unknown whether it was applied
+    │   ├── StoreUnavailableError      no answer to a read; safe to repeat
+    │   ├── StoreFormatError           another version wrote it
+    │   ├── StoreFullError             no space or no permission to write
+    │   └── CorruptObjectError         stored bytes don't match their hash
     ├── OrchestratorError          the queue
-    │   ├── OrchestratorUnavailableError   not now; safe to ask again
-    │   ├── OrchestratorRefusedError       a definite no: nothing was changed
-    │   │   └── OrchestratorAccessError        … to these credentials
+    │   ├── OrchestratorUnavailableError   no answer; safe to repeat
+    │   ├── OrchestratorRefusedError       it refused: nothing was changed
+    │   │   └── OrchestratorAccessError        … these credentials
     │   ├── UnknownAttemptError
-    │   └── DefinitionDiffersError     what is registered isn't what the code declares
+    │   └── DefinitionDiffersError     a registered definition isn't what the code declares
     └── RunError                   a pipeline run
         ├── RunNotFoundError
         ├── BranchBusyError            another active run writes this branch
         └── RunBusyError               another process is working on this run
 
-``code`` is stable and goes into logs and ``--json`` output; ``fix`` says what to do next.
-``terminal`` is the retry semantics: a terminal error makes the attempt
-``FAILED_WITH_TERMINAL_ERROR``, any other one ``FAILED``. An execution that fails with a ``silent``
-one isn't reported at all: another execution of the same delivery speaks for the task.
+``code`` is stable; it goes into logs and ``--json`` output. ``fix`` says what to do next.
+``terminal`` says that a retry can't help: a terminal error makes the attempt
+``FAILED_WITH_TERMINAL_ERROR``, any other one ``FAILED``. A ``silent`` error isn't reported, because
+another execution of the same delivery reports the result.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from typing import ClassVar
 
 
 class PeragoError(Exception):
-    """Base of the tree. ``message`` says what happened to what; ``fix`` what to do about it."""
+    """The base of all. ``message`` says what happened, and to what; ``fix`` what to do next."""
 
     code: ClassVar[str] = "perago"
     terminal: ClassVar[bool] = False
@@ -90,19 +90,19 @@ def _rebuild(kind: type[PeragoError], message: str, fix: str | None) -> PeragoEr
 
 
 class TaskDefinitionError(PeragoError):
-    """A task, guardrail, control or pipeline is declared wrongly."""
+    """The declaration of a task, guardrail, control or pipeline is wrong."""
 
     code = "task_definition"
 
 
 class UnsafeWorkflowError(TaskDefinitionError):
-    """A workflow in which one branch of a workspace could be written twice at a time."""
+    """A workflow in which two tasks could write one branch of a workspace at the same time."""
 
     code = "unsafe_workflow"
 
 
 class RuntimeConfigError(PeragoError):
-    """A setting, a command line argument or the machine keeps Perago from working."""
+    """A setting, a command-line argument or this machine keeps Perago from working."""
 
     code = "runtime_config"
 
@@ -127,40 +127,41 @@ class PreGuardrailViolation(GuardrailViolation):
 
 
 class PostGuardrailViolation(GuardrailViolation):
-    """The task left its workspace in a state its own contract forbids."""
+    """The task left its workspace in a state that its own contract forbids."""
 
     code = "post_guardrail"
 
 
 class TaskExecutionError(PeragoError):
-    """The task's own code failed; ``reason`` is what the orchestrator is told."""
+    """The task's own code failed; the worker reports ``reason`` to the orchestrator."""
 
     code = "task_execution"
 
     def __init__(self, reason: str, *, fix: str | None = None) -> None:
-        # A body may well hand over the error that it caught.
+        # A body may pass the exception that it caught instead of a text.
         super().__init__(str(reason), fix=fix)
 
     @property
     def reason(self) -> str:
+        """The same as ``message``."""
         return self.message
 
 
 class TaskFailed(TaskExecutionError):
-    """Raised by a task body: this attempt failed, another one may succeed."""
+    """Raise it in a task body: this attempt failed, another one may succeed."""
 
     code = "task_failed"
 
 
 class TaskTerminalError(TaskExecutionError):
-    """Raised by a task body: no retry can help."""
+    """Raise it in a task body: the task failed, and no retry can help."""
 
     code = "task_terminal"
     terminal = True
 
 
 class TaskBodyError(TaskExecutionError):
-    """The task body raised something of its own."""
+    """The task body raised an exception of its own."""
 
     code = "task_body"
 
@@ -196,19 +197,19 @@ class UnsupportedFileError(WorkspaceError):
 
 
 class SparkPathError(WorkspaceError):
-    """A Spark task asked for a path, a table or a format that its workspace can't give it."""
+    """A Spark task asked for a path, table or format that its workspace doesn't offer."""
 
     code = "spark_path"
 
 
 class WorkspaceChangedError(WorkspaceError):
-    """A file changed between the checks and its upload, so it isn't what was checked."""
+    """A file changed after the checks and before its upload, so it was not checked."""
 
     code = "workspace_changed"
 
 
 class SparkFailedError(PeragoError):
-    """Spark failed at what the runtime asked of it, not at the task's own code."""
+    """Spark failed at a request of the runtime, not in the task's own code."""
 
     code = "spark_failed"
 
@@ -226,14 +227,14 @@ class StaleAttemptError(FenceError):
 
 
 class SupersededError(StaleAttemptError):
-    """The task was handed out again: whoever got it last speaks for it, and this one is silent."""
+    """The task was delivered again. The last delivery reports; this one reports nothing."""
 
     code = "superseded"
     silent = True
 
 
 class PublishFenceError(FenceError):
-    """The target branch is in a state this attempt may not publish onto."""
+    """The target branch is in a state that this attempt may not publish to."""
 
     code = "publish_fence"
 
@@ -252,7 +253,7 @@ class SecondWriterError(FenceError):
 
 
 class LeaseTooShortError(FenceError):
-    """What is left of the lease doesn't cover the publish budget."""
+    """The rest of the lease is shorter than the publish budget."""
 
     code = "lease_too_short"
 
@@ -270,145 +271,145 @@ class WrongLandingError(UnsettledPublishError):
 
 
 class PublishUnknownError(UnsettledPublishError):
-    """A publication's answer was lost and the branch doesn't tell whether it happened."""
+    """A publication's answer was lost, and the branch doesn't show whether it happened."""
 
     code = "publish_unknown"
 
 
 class StoreError(PeragoError):
-    """The versioned store."""
+    """A request to the versioned store failed."""
 
     code = "store"
 
 
 class RepositoryNotFoundError(StoreError):
-    """No repository of that name."""
+    """There is no repository of that name."""
 
     code = "repository_not_found"
 
 
 class BranchNotFoundError(StoreError):
-    """No branch of that name."""
+    """There is no branch of that name."""
 
     code = "branch_not_found"
 
 
 class CommitNotFoundError(StoreError):
-    """No commit of that id."""
+    """There is no commit with that id."""
 
     code = "commit_not_found"
 
 
 class RepositoryExistsError(StoreError):
-    """A repository of that name exists."""
+    """A repository of that name exists already."""
 
     code = "repository_exists"
 
 
 class BranchExistsError(StoreError):
-    """A branch of that name exists."""
+    """A branch of that name exists already."""
 
     code = "branch_exists"
 
 
 class StoreRefusedError(StoreError):
-    """The store said no. It changed nothing."""
+    """The store refused the request and changed nothing."""
 
     code = "store_refused"
 
 
 class HeadMovedError(StoreRefusedError):
-    """A conditional update was refused: the branch's head isn't the expected one."""
+    """The store refused a conditional update: the branch's head isn't the expected one."""
 
     code = "head_moved"
 
 
 class StoreAccessError(StoreRefusedError):
-    """The store doesn't know these credentials, or doesn't let them do what was asked."""
+    """The store rejected the credentials, or they lack a permission for this request."""
 
     code = "store_access"
 
 
 class AnswerLostError(StoreError):
-    """A mutation was sent and its answer never came: it may or may not have been applied."""
+    """A change was sent and its answer never came: it may or may not have been applied."""
 
     code = "answer_lost"
 
 
 class StoreUnavailableError(StoreError):
-    """The store didn't answer, and nothing was asked of it that could have changed it."""
+    """The store didn't answer a request that changes nothing; repeating it is safe."""
 
     code = "store_unavailable"
 
 
 class StoreFormatError(StoreError):
-    """The store on disk was written by another version of Perago."""
+    """Another version of Perago wrote the store on this disk."""
 
     code = "store_format"
 
 
 class StoreFullError(StoreError):
-    """The store can't be written: no room left, or no permission."""
+    """The store can't be written: no space left, or no permission."""
 
     code = "store_full"
 
 
 class CorruptObjectError(StoreError):
-    """Stored bytes don't match the hash they are stored under."""
+    """Stored bytes don't match their hash."""
 
     code = "corrupt_object"
 
 
 class OrchestratorError(PeragoError):
-    """The queue that decides what runs and what succeeded."""
+    """A request to the orchestrator, the queue that schedules tasks, failed."""
 
     code = "orchestrator"
 
 
 class OrchestratorUnavailableError(OrchestratorError):
-    """The orchestrator didn't answer; asking again is safe."""
+    """The orchestrator didn't answer; repeating the request is safe."""
 
     code = "orchestrator_unavailable"
 
 
 class OrchestratorRefusedError(OrchestratorError):
-    """The orchestrator said no. It changed nothing."""
+    """The orchestrator refused the request and changed nothing."""
 
     code = "orchestrator_refused"
 
 
 class OrchestratorAccessError(OrchestratorRefusedError):
-    """The orchestrator doesn't know these credentials, or doesn't let them do what was asked."""
+    """The orchestrator rejected the credentials, or they lack a permission for this request."""
 
     code = "orchestrator_access"
 
 
 class DefinitionDiffersError(OrchestratorError):
-    """A task or workflow isn't registered, or not as the code declares it."""
+    """A task or workflow isn't registered, or is registered with another definition."""
 
     code = "definition_differs"
 
 
 class UnknownAttemptError(OrchestratorError):
-    """The orchestrator has no task of that id."""
+    """The orchestrator has no task with that id."""
 
     code = "unknown_attempt"
 
 
 class RunError(PeragoError):
-    """A pipeline run."""
+    """A pipeline run can't do what was asked."""
 
     code = "run"
 
 
 class RunNotFoundError(RunError):
-    """No run of that id."""
+    """There is no run with that id."""
 
     code = "run_not_found"
 
 
 class BranchBusyError(RunError):
-    """Another active run writes this branch: one at a time."""
+    """Another active run writes this branch; only one may at a time."""
 
     code = "branch_busy"
 

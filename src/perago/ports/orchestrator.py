@@ -1,7 +1,7 @@
 """The queue that decides which attempt runs and which one succeeded.
 
-Reads and heartbeats may be repeated. Only what :meth:`Orchestrator.report` returns as ``accepted``
-has happened: a report for an attempt that timed out meanwhile is ignored, without an error.
+A worker needs an :class:`Orchestrator`; whatever starts, watches or cancels runs needs
+:class:`Runs`; registering tasks and workflows needs :class:`Definitions`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
 
 class Orchestrator(Protocol):
+    """What a worker asks of the queue. Reads and heartbeats may be repeated.
+
+    A method raises OrchestratorUnavailableError if the queue didn't answer, and
+    OrchestratorRefusedError if it refused and changed nothing.
+    """
+
     def poll(self, task_names: Sequence[str], *, worker_id: str, limit: int = 1) -> list[Delivery]:
         """Take up to ``limit`` scheduled tasks; each becomes IN_PROGRESS with a fresh lease."""
         ...
 
     def reload(self, attempt: Attempt) -> AttemptSnapshot:
-        """What this attempt is now. Raises UnknownAttemptError, OrchestratorUnavailableError."""
+        """The attempt's present state. Raises UnknownAttemptError, OrchestratorUnavailableError."""
         ...
 
     def accepted_ref(self, task_id: str) -> str | None:
-        """The workspace ref a task was accepted as COMPLETED with.
+        """The workspace ref in the accepted output of a completed task.
 
-        None for one that wasn't, that has no workspace, or that isn't known.
+        None if the task isn't completed, has no workspace, or isn't known.
         """
         ...
 
@@ -38,120 +44,132 @@ class Orchestrator(Protocol):
         ...
 
     def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
-        """Hand in the attempt's end and read back what became of it."""
+        """Report the attempt's end and read back what became of it.
+
+        A report for an attempt that timed out meanwhile is ignored, without an error: only what is
+        ``accepted`` has happened.
+        """
         ...
 
     def give_back(self, delivery: Delivery) -> bool:
-        """Have an unfinished attempt delivered to somebody else, without costing it a retry.
+        """Put an unfinished attempt back into the queue, without costing it a retry.
 
         Only for an execution that is certainly over and hasn't begun to publish. False if the
-        attempt isn't this delivery's any more.
+        attempt was delivered again or has ended.
         """
         ...
 
     def writers(
         self, repository: str, branch: str, *, asking: str | None = None, seconds_old: float = 0.0
     ) -> Sequence[str]:
-        """The active runs that write this branch: one, unless the operators broke their promise.
+        """The active runs that write this branch; more than one is a mistake of the operators.
 
-        The answer may be ``seconds_old``, if that is cheaper. The run that is ``asking`` is known
-        to be active.
+        The answer may be up to ``seconds_old``, if that is cheaper. The run ``asking`` is known to
+        be active.
         """
         ...
 
 
-# --- Pipeline runs, seen from whoever starts, watches or cancels them ---
-
-
 class Runs(Orchestrator, Protocol):
-    """An orchestrator that can also be told what to run. Run ids may be given by a unique start."""
+    """Pipeline runs: start, find, pause, resume, cancel.
+
+    A method that takes a run's id raises RunNotFoundError if there is no such run.
+    """
 
     def start(
         self, plan: RunPlan, workspace: WorkspaceRef | None, *, run_id: str | None = None
     ) -> str:
-        """Schedule the first step. Raises BranchBusyError while another run writes that branch."""
-        ...
+        """Schedule the first step and return the run's id, which may be given as ``run_id``.
 
-    def get(self, run_id: str) -> RunRecord:
-        """Raises RunNotFoundError."""
-        ...
-
-    def find(self, prefix: str) -> RunRecord:
-        """The one run whose id starts so. Raises RunNotFoundError, naming the candidates."""
-        ...
-
-    def runs(self, limit: int = 50) -> list[RunRecord]:
-        """Newest first."""
-        ...
-
-    def active_on(self, repository: str, branch: str) -> RunRecord | None:
-        """The run that writes this branch now: RUNNING or PAUSED."""
-        ...
-
-    def last_on(self, repository: str, branch: str) -> RunRecord | None:
-        """The newest run on this branch, however it ended."""
-        ...
-
-    def resumable(self, target: str | None) -> RunRecord | None:
-        """The newest unfinished run whose plan has that target or name, or of any.
-
-        Unfinished: RUNNING, PAUSED, FAILED or TIMED_OUT, and no other run has had something
-        accepted on its branch since it began.
+        Raises BranchBusyError if another active run writes that branch.
         """
         ...
 
-    def pause(self, run_id: str, reason: str) -> None: ...
+    def get(self, run_id: str) -> RunRecord:
+        """The run with exactly this id."""
+        ...
+
+    def find(self, prefix: str) -> RunRecord:
+        """The one run whose id starts with ``prefix``.
+
+        Raises RunNotFoundError if there are none or several, and names them.
+        """
+        ...
+
+    def runs(self, limit: int = 50) -> list[RunRecord]:
+        """The last runs, newest first."""
+        ...
+
+    def active_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The run that writes this branch now, RUNNING or PAUSED; None if there is none."""
+        ...
+
+    def last_on(self, repository: str, branch: str) -> RunRecord | None:
+        """The newest run on this branch, whatever its status; None if there is none."""
+        ...
+
+    def resumable(self, target: str | None) -> RunRecord | None:
+        """The newest run that can be resumed, of the plan with that target or name, or of any.
+
+        RUNNING, PAUSED, FAILED or TIMED_OUT; and no other run has had a result accepted on its
+        branch since it began.
+        """
+        ...
+
+    def pause(self, run_id: str, reason: str) -> None:
+        """Schedule no further step until it is resumed. Raises RunError if it has ended."""
+        ...
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """End it for good; an attempt in progress loses its standing. Raises RunError if ended."""
+        """End it for good; its attempt becomes stale. Raises RunError if it has ended."""
         ...
 
     def resume(self, run_id: str) -> None:
-        """Go on after the last accepted step, with a new attempt.
+        """Continue after the last accepted step, with a new attempt.
 
-        Raises RunError if it can't, also because another run has had something accepted on its
-        branch since it began: to this one that would look abandoned.
+        Raises RunError if it can't be resumed. One reason: another run has had a result accepted on
+        its branch since it began, and this run would take that for an abandoned commit.
         """
         ...
 
     def next_due(self, run_id: str) -> float | None:
-        """When a scheduled attempt may be polled; None if none is scheduled."""
+        """When the scheduled attempt can be polled (epoch seconds); None if there is none."""
         ...
 
 
 @runtime_checkable
 class SharedRuns(Runs, Protocol):
-    """Runs whose workers are elsewhere, and what can be found out about those from here."""
+    """Runs on a server, whose workers are on other machines."""
 
     def start_again(self, run_id: str, workspace: WorkspaceRef | None) -> str:
-        """Start one as that one was, whoever did, but at ``workspace``; its id.
+        """Start a copy of that run, but at ``workspace``; return the new id.
 
         Raises RunNotFoundError, BranchBusyError.
         """
         ...
 
     def look_again(self, run_id: str) -> None:
-        """Have it noticed now, and not minutes later, if the lease of an attempt has run out."""
+        """Make the server check the leases of the run's attempts now, not minutes later."""
         ...
 
     def last_polls(self, task_names: Sequence[str]) -> Mapping[str, tuple[str, float]]:
-        """Who asked for each task last, and when; without those that nobody ever asked for."""
+        """The worker that last polled each task, and when; without tasks never polled."""
         ...
 
     def task_logs(self, task_id: str) -> Sequence[tuple[float, str]]:
-        """What an attempt's worker had to say, each line with its time."""
+        """The lines that an attempt's worker sent to the server, each with its time."""
         ...
 
     def task_ended_at(self, task_id: str) -> float | None:
-        """When that attempt ended; None while it hasn't. Raises UnknownAttemptError."""
+        """When that attempt ended; None while it runs. Raises UnknownAttemptError."""
         ...
 
 
-# --- What an orchestrator has registered of tasks and workflows, as the JSON it exchanges ---
-
-
 class Definitions(Protocol):
-    """Raises OrchestratorRefusedError, with the server's words, for what it won't have."""
+    """The registered definitions of tasks and workflows, as JSON.
+
+    Raises OrchestratorRefusedError, with the server's message, for a definition that it refuses.
+    """
 
     def task(self, name: str) -> Mapping[str, Any] | None:
         """The task's definition; None if there is none."""
@@ -162,12 +180,12 @@ class Definitions(Protocol):
         ...
 
     def push_task(self, definition: Mapping[str, Any]) -> None:
-        """Register it, in place of the one of that name."""
+        """Register it, and replace one of that name."""
         ...
 
     def push_workflow(self, definition: Mapping[str, Any]) -> None:
-        """Register it, in place of the one of that name and version.
+        """Register it, and replace one of that name and version.
 
-        Workflows that were started before go on as they began.
+        Running workflows keep the definition that they started with.
         """
         ...

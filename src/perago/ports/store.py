@@ -1,10 +1,9 @@
 """The versioned store: repositories of immutable commits, and branches that point at them.
 
-Two rules hold for every method. A *read* raises :class:`StoreUnavailableError` when it couldn't
-be answered and may be tried again. A *mutation* is sent once: it returns when it was applied,
-raises :class:`StoreRefusedError` (or a more exact error) when it certainly wasn't, and
-:class:`AnswerLostError` when there is no telling. Adapters never retry a branch mutation by
-themselves.
+Two rules hold for every method. A *read* raises :class:`StoreUnavailableError` if the store didn't
+answer; it may be repeated. A *mutation* is sent once. It returns if it was applied, raises
+:class:`StoreRefusedError` (or a more exact error) if it certainly wasn't, and
+:class:`AnswerLostError` if that is unknown. Adapters never repeat a mutation of a branch.
 
 A ``ref`` is a commit id or a branch name; a ``branch`` is a branch name only. Keys are compared by
 code point, and listings come in that order.
@@ -34,15 +33,19 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
+    """All that Perago asks of a versioned store."""
+
     # --- repositories and history -------------------------------------------------------------
     def create_repository(self, repository: str, *, default_branch: str = "main") -> Commit:
-        """Create it with one empty root commit on its default branch, and return that commit.
+        """Create it with an empty root commit on its default branch; return that commit.
 
         Raises RepositoryExistsError.
         """
         ...
 
-    def repositories(self) -> list[str]: ...
+    def repositories(self) -> list[str]:
+        """The names of all repositories."""
+        ...
 
     def new_branch_source(self, repository: str) -> str | None:
         """The branch that a new branch starts from by default; None if it starts empty.
@@ -52,11 +55,14 @@ class Store(Protocol):
         ...
 
     def get_commit(self, repository: str, ref: str) -> Commit:
-        """Raises RepositoryNotFoundError, or CommitNotFoundError if it is neither id nor branch."""
+        """The commit that ``ref`` stands for.
+
+        Raises RepositoryNotFoundError, or CommitNotFoundError if it is neither id nor branch.
+        """
         ...
 
     def history(self, repository: str, ref: str, *, limit: int | None = None) -> Iterator[Commit]:
-        """First-parent history, newest first, starting with ref itself."""
+        """First-parent history, newest first, starting with ``ref`` itself."""
         ...
 
     @property
@@ -65,17 +71,20 @@ class Store(Protocol):
         ...
 
     def atomicity(self, repository: str, ref: str, *, trial: str | None = None) -> Atomicity:
-        """What the store can do in one step for a merge whose commits look like ``ref``.
+        """Whether the store can compare and swap, for commits with the same actions as ``ref``.
 
-        On lakeFS this depends on the hook being in the commit; elsewhere it may be constant.
-        A store that has to try it out does so on a branch named ``trial``, and deletes that; the
-        caller sees to one that a crash leaves behind.
+        On lakeFS this depends on the hook in the commit; for other stores it may be constant. A
+        store that has to try it out uses a branch named ``trial``, and deletes it. The caller
+        deletes one that a crash leaves behind.
         """
         ...
 
     # --- branches ------------------------------------------------------------------------------
     def head(self, repository: str, branch: str) -> Commit:
-        """Raises RepositoryNotFoundError or BranchNotFoundError."""
+        """The commit that the branch points at.
+
+        Raises RepositoryNotFoundError or BranchNotFoundError.
+        """
         ...
 
     def branches(self, repository: str, *, prefix: str = "") -> Iterator[Branch]:
@@ -83,11 +92,14 @@ class Store(Protocol):
         ...
 
     def create_branch(self, repository: str, branch: str, at: str, *, hidden: bool = False) -> None:
-        """Atomic. Raises BranchExistsError or CommitNotFoundError."""
+        """Create a branch at a commit, atomically; a ``hidden`` one isn't shown to people.
+
+        Raises BranchExistsError or CommitNotFoundError.
+        """
         ...
 
     def delete_branch(self, repository: str, branch: str, *, timeout: float | None = None) -> None:
-        """Remove it and what it has uncommitted. Raises BranchNotFoundError."""
+        """Delete it with its uncommitted objects. Raises BranchNotFoundError."""
         ...
 
     # --- objects -------------------------------------------------------------------------------
@@ -104,11 +116,10 @@ class Store(Protocol):
     ) -> Fetched:
         """Write each object to its path, in parallel, in bounded memory; results in any order.
 
-        What a cache on this machine has needn't be brought again, and doesn't count as moved.
+        Objects from a cache on this machine don't count as moved.
 
-        Every byte is hashed on the way. Raises CorruptObjectError, naming the key, if an object's
-        bytes aren't the ones that were stored, as far as the store's own checksum tells. What it
-        wrote before an error is left behind.
+        Every byte is hashed on the way. Raises CorruptObjectError, naming the key, if the bytes
+        don't match the store's own checksum. What it wrote before an error is left behind.
         """
         ...
 
@@ -121,20 +132,20 @@ class Store(Protocol):
     ) -> Transfer:
         """Put files on a branch, uncommitted, in parallel, in bounded memory; all or an error.
 
-        Raises WorkspaceChangedError if a file's signature isn't the given one, before or after it
-        was read. Returns what was really moved: bytes the store already has don't count.
+        Returns what was moved: bytes that the store already had don't count. Raises
+        WorkspaceChangedError if a file's signature isn't the given one, before or after reading.
         """
         ...
 
     def holds(self, entry: ObjectEntry, path: Path) -> bool:
-        """Whether the object has the bytes of this file, unharmed; False if there is no telling.
+        """Whether the object has exactly the bytes of this file; False if that is unknown.
 
-        The file has the object's size. Raises OSError.
+        The caller has compared the sizes. Raises OSError.
         """
         ...
 
     def delete_objects(self, repository: str, branch: str, keys: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted. A key that isn't there is not an error."""
+        """Remove objects from a branch, uncommitted. A missing key is not an error."""
         ...
 
     def uncommitted(self, repository: str, branch: str, *, limit: int | None = 10) -> list[str]:
@@ -144,22 +155,22 @@ class Store(Protocol):
     def diff(
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[Difference]:
-        """How two refs differ, in key order, at a cost in proportion to the difference."""
+        """How two refs differ, in key order; the cost grows with the difference only."""
         ...
 
     def changed_keys(
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[tuple[str, DifferenceKind]]:
-        """As :meth:`diff`, but without the objects: they may cost a request each."""
+        """Like :meth:`diff`, but without the objects, which may cost a request each."""
         ...
 
     # --- the three ways a branch moves -----------------------------------------------------------
     def commit(
         self, repository: str, branch: str, *, message: str, metadata: Mapping[str, str]
     ) -> Commit:
-        """Turn what is uncommitted into a commit whose only parent is the head.
+        """Commit the branch's uncommitted objects; the only parent is the head.
 
-        Refused (StoreRefusedError) if nothing is uncommitted: there are no empty commits.
+        Raises StoreRefusedError if nothing is uncommitted: there are no empty commits.
         """
         ...
 
@@ -178,7 +189,7 @@ class Store(Protocol):
 
         With ``expected_head`` (only where ``cas_merge``) it is applied if that is the head at that
         very moment, and refused with HeadMovedError otherwise. Without it, it lands on whatever
-        the head is by then, as lakeFS does. A conflict is a StoreRefusedError.
+        the head is by then, as in lakeFS. Raises StoreRefusedError for a conflict.
         """
         ...
 
@@ -191,9 +202,9 @@ class Store(Protocol):
         expected_head: str | None,
         timeout: float | None = None,
     ) -> None:
-        """Point ``branch`` at the commit ``to``, whatever that does to its history.
+        """Point ``branch`` at the commit ``to``, even if that drops commits from its history.
 
         With ``expected_head`` (only where ``cas_relocate``) as for :meth:`merge`. Uncommitted
-        objects stay visible on top of the new head: callers look for them first.
+        objects stay visible on top of the new head, so callers check for them first.
         """
         ...
