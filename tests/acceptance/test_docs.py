@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def _without_code(text):
@@ -70,6 +73,21 @@ def test_every_command_of_the_makefile_is_explained_to_contributors():
     commands = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
     explained = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert [c for c in commands if c != "help" and f"`make {c}`" not in explained] == []
+
+
+def test_every_box_of_the_architecture_is_a_folder_or_module_that_exists():
+    picture = (ROOT / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    boxes = re.findall(r'class="folder"[^>]*>([^<]+)<', picture)
+    assert "flow" in boxes
+    assert "flow/lifecycle.py" in boxes
+    product = ROOT / "src" / "perago"
+    assert [box for box in boxes if not (product / box).exists()] == []
+
+
+def test_every_package_is_a_box_of_the_architecture():
+    picture = (ROOT / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    packages = [init.parent.name for init in (ROOT / "src" / "perago").glob("*/__init__.py")]
+    assert [package for package in packages if f">{package}<" not in picture] == []
 
 
 def test_the_readme_is_short():
