@@ -29,8 +29,8 @@ def test_it_says_what_was_left_behind_and_starts_nothing_if_so_told(perago, stop
     assert [commit["message"] for commit in looked["since"]] == ["import of data"]
     assert looked["run"] is None
     out = perago("recover", run["run"], "--dry-run").out
-    assert run["output_ref"] in out
-    assert right in out
+    assert f"accepted commit is {run['output_ref'][:12]}\n" in out
+    assert f"is at {right[:12]}: " in out
     assert "import of data" in out
     assert len(queue.runs()) == 1
 
@@ -51,7 +51,7 @@ def test_people_see_what_it_leaves_before_it_starts(perago, stopped):
     run, right = stopped
     answer = perago("recover", run["run"])
     assert answer.code == 0
-    assert right in answer.err
+    assert f"is at {right[:12]}: " in answer.err
     assert "COMPLETED" in answer.out
 
 

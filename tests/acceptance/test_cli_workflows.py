@@ -127,7 +127,7 @@ def test_every_workflow_is_looked_at_whatever_the_first_one_is(perago, project, 
     assert answer.code == 2
     errors = [one["error"] for one in answer.json["workflows"]]
     said = [error and error["message"] for error in errors]
-    assert "it is no JSON" in said[0]
+    assert "not JSON" in said[0]
     assert "tasks[0].taskReferenceName is None" in said[1]
     assert "there is no workflow definition in it" in said[2]
     assert "No such file" in said[3]
@@ -139,4 +139,4 @@ def test_a_name_needs_a_server_to_be_looked_up_on(perago):
     (one,) = perago("check", "--workflow", "songs:1", "--json").json["workflows"]
     assert "CONDUCTOR_SERVER_URL" in one["error"]["message"]
     (one,) = perago("check", "--workflow", "songs:new", "--json").json["workflows"]
-    assert "'new' is no version" in one["error"]["message"]
+    assert "'new' is not a version" in one["error"]["message"]

@@ -1,4 +1,4 @@
-"""``perago budget``: how long publications take, and the PublishBudget that fits."""
+"""``perago budget``: propose publish budgets from how long publications took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
 @click.option(
-    "--run", "run_id", metavar="RUN", help="Only this run's log; a start of its id will do."
+    "--run", "run_id", metavar="RUN", help="Only this run's log; the start of its id is enough."
 )
 @common_options(on=True)
 def command(
@@ -33,10 +33,10 @@ def command(
 ) -> None:
     """Propose a PublishBudget for each task from how long its publications took.
 
-    The durations are those of the request that moved the branch, a merge or a reset, as the runs'
-    logs have them: those on lakeFS with --on lakefs, and otherwise those on the embedded store,
-    which take another time. With modules named, it is about their tasks, and what they declare is
-    compared too: the lease (TimeoutPolicy.response_seconds) and a PublishBudget of their own.
+    The durations are those of the request that moved the branch, a merge or a reset, in the runs'
+    logs: with --on lakefs of publications to lakeFS, otherwise of those to the embedded store. With
+    modules named, the command looks at their tasks only, and compares what they declare: the lease
+    (TimeoutPolicy.response_seconds) and their own PublishBudget.
 
     \b
     observed_merge_p99   the 99th percentile, by nearest rank, rounded up
@@ -44,10 +44,10 @@ def command(
                          four times below 10
     lakefs_merge_timeout twice the two together; the slowest one and the margin, if that is more
     conductor_completion_timeout
-                         as it is in force, or three times the p99 of reports if that is more
+                         the present one, or three times the p99 of reports if that is more
     worker_shutdown_grace
-                         as it is in force, or long enough for a whole publication
-    heartbeat_interval   as it is in force, or a third of the lease if that is less
+                         the present one, or long enough for a whole publication
+    heartbeat_interval   the present one, or a third of the lease if that is less
 
     \b
     JSON: {"logs", "store", "tasks": [{"task", "publications", "unanswered", "p50", "p99",
@@ -85,12 +85,12 @@ def _events(logs: Path, run_id: str | None) -> Iterator[dict[str, Any]]:
 
     directories = sorted(logs.iterdir()) if logs.is_dir() else []
     if run_id is not None:
-        directories = [_the_one(directories, run_id)]
+        directories = [_only_match(directories, run_id)]
     for directory in directories:
         yield from read_events(directory)
 
 
-def _the_one(directories: list[Path], start: str) -> Path:
+def _only_match(directories: list[Path], start: str) -> Path:
     from perago.errors import RunNotFoundError
 
     found = [directory for directory in directories if directory.name.startswith(start)]
@@ -129,8 +129,8 @@ def _layout(settings: Settings, advice: list[Advice]) -> RenderableType:
 
     if not any(one.publications for one in advice):
         tasks = "these tasks" if advice else "any task"
-        place = "lakeFS" if settings.store == "lakefs" else "the embedded store"
-        nothing = f"no publication of {tasks} to {place} is in {settings.logs}"
+        store = "lakeFS" if settings.store == "lakefs" else "the embedded store"
+        nothing = f"no publication of {tasks} to {store} is in {settings.logs}"
         return Group(Text(nothing), *(_remarks(one) for one in advice if one.warnings))
     return Group(_durations(advice), Text(), _budgets(advice), *(_remarks(one) for one in advice))
 
@@ -152,7 +152,7 @@ def _durations(advice: list[Advice]) -> RenderableType:
 
 
 def _precise(seconds: float | None) -> str:
-    """To the millisecond: that is what a merge takes where servers are near."""
+    """To the millisecond: a merge on a near server takes only some."""
     return "" if seconds is None else f"{seconds:.3f} s"
 
 
@@ -176,7 +176,7 @@ def _budgets(advice: list[Advice]) -> RenderableType:
 
 
 def _remarks(advice: Advice) -> RenderableType:
-    """The lines to paste, and the warnings."""
+    """The lines to paste, and warnings."""
     from rich.text import Text
 
     text = Text(f"\n{advice.task}", style="bold")

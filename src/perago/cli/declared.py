@@ -1,4 +1,7 @@
-"""Which modules and pipelines a command is about, and what is in them."""
+"""``perago extract`` and ``perago register``: Conductor definitions of what modules declare.
+
+Also which modules a command works on if none is named.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,20 @@ if TYPE_CHECKING:
 
 
 def resolve_targets(given: tuple[str, ...]) -> tuple[str, ...]:
-    """What was given, else ``modules`` of ``[tool.perago]`` in the pyproject.toml here.
+    """What was given, else ``modules`` of ``[tool.perago]`` in ./pyproject.toml.
 
-    Raises RuntimeConfigError if neither says anything.
+    Raises RuntimeConfigError if there is neither.
     """
     if named := given or listed_modules():
         return named
     raise RuntimeConfigError(
-        "no module was named, and pyproject.toml here has no list of them",
+        "no module was named, and ./pyproject.toml lists none",
         fix='name one, or write [tool.perago] modules = ["package.tasks"] in pyproject.toml',
     )
 
 
 def listed_modules() -> tuple[str, ...]:
-    """The modules that the pyproject.toml here lists; none if it doesn't."""
+    """The modules that ./pyproject.toml lists; empty without such a list."""
     project = Path("pyproject.toml")
     try:
         settings = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
@@ -48,9 +51,6 @@ def listed_modules() -> tuple[str, ...]:
     if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
         return ()
     return tuple(modules)
-
-
-# --- ``perago extract``: tasks and pipelines as the JSON a Conductor server takes ---
 
 
 @click.command()
@@ -66,8 +66,8 @@ def extract_command(
 ) -> None:
     """Print, or write, Conductor's TaskDef and WorkflowDef JSON.
 
-    Targets are as for 'perago check'. A lease that is too short for its task's publish budget is
-    warned of on standard error.
+    Targets are as for 'perago check'. A lease that is too short for its task's publish budget gives
+    a warning on standard error.
 
     \b
     JSON, and what is printed without --out: {"tasks": [TaskDef], "workflows": [WorkflowDef]}
@@ -75,7 +75,6 @@ def extract_command(
     """
     from rich.text import Text
 
-    from perago.cli.declared import resolve_targets
     from perago.operations.declared import definitions_of, load_declared
 
     del settings
@@ -112,9 +111,6 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-# --- ``perago register``: have Conductor know tasks and pipelines as the code declares them ---
-
-
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
 @click.option("--dry-run", is_flag=True, help="Only compare; exit code 1 if anything differs.")
@@ -122,18 +118,17 @@ def _write(path: Path, text: str) -> None:
 def register_command(
     *, targets: tuple[str, ...], dry_run: bool, output: Output, settings: Settings
 ) -> int:
-    """Compare TaskDefs and WorkflowDefs with what Conductor has, and push what differs.
+    """Compare TaskDefs and WorkflowDefs with Conductor's, and push those that differ.
 
-    Targets are as for 'perago check'. What Conductor fills in by itself is no difference; a field
-    that somebody set there is one, and is overwritten. Workflows that run already go on as they
-    began. A lease that is too short for its task's publish budget is warned of.
+    Targets are as for 'perago check'. Fields that Conductor fills in by itself don't count; a field
+    that a person set there does, and is overwritten. Workflows that are already running continue as
+    they were started. A lease that is too short for its task's publish budget gives a warning.
 
     \b
     JSON: {"ok": bool, "dry_run": bool, "definitions": [{kind: "task" | "workflow", name,
       state: "missing" | "same" | "differs", differences: [{field, declared, registered}],
-      pushed: bool}], "warnings": [text]}: "ok" if all are registered now as they are declared
+      pushed: bool}], "warnings": [text]}: "ok" if Conductor now has all of them as declared
     """
-    from perago.cli.declared import resolve_targets
     from perago.cli.options import close_with_command
     from perago.operations.declared import definitions_of, load_declared
     from perago.operations.registration import DefinitionState, compare, register
@@ -157,25 +152,25 @@ def register_command(
 
 
 def ensure_registered(settings: Settings, pipeline: Pipeline, *, push: bool) -> None:
-    """Have Conductor know a pipeline and its tasks as they are declared.
+    """Make sure that Conductor has a pipeline and its tasks as they are declared.
 
-    Without ``push`` it has to know them already: raises DefinitionDiffersError, naming the command
-    that tells it.
+    Raises DefinitionDiffersError, naming the command that registers them, if it doesn't; with
+    ``push``, registers them instead.
     """
     from perago.cli.options import close_with_command
     from perago.errors import DefinitionDiffersError
-    from perago.operations.declared import Declared, definitions_of
+    from perago.operations.declared import declared_by, definitions_of
     from perago.operations.registration import differences, register
     from perago.wiring import open_definitions
 
-    ours = definitions_of(Declared(pipeline.target, tuple(pipeline.tasks), (pipeline,)))
+    ours = definitions_of(declared_by(pipeline))
     server = close_with_command(open_definitions(settings))
     if push:
         register(server, ours.tasks, ours.workflows)
     elif problems := differences(server, ours.tasks, ours.workflows):
         raise DefinitionDiffersError(
             "; ".join(problem.message for problem in problems),
-            fix=f"`perago register {pipeline.target}`, or start it with --register",
+            fix=f"`perago register {pipeline.target}`, or add --register",
         )
 
 
@@ -209,6 +204,6 @@ def _layout(found: list[Registration], *, dry_run: bool) -> RenderableType:
     differing = sum(one.state is not DefinitionState.SAME for one in found)
     did = "to register" if dry_run else "registered"
     return Group(
-        table(("name", "kind", "done", "it was"), rows, whole=3),
+        table(("name", "kind", "now", "before"), rows, whole=3),
         Text(f"{count(len(found), 'definition')}, {differing} {did}"),
     )

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 
-# --- A worker of the demo's own: ``perago start`` as a child that ends with it ---
 _START = "from perago.cli.main import main; main()"
 _READY_SECONDS = 120.0  # Spark has to start
 _GRACE_SECONDS = 20.0
@@ -40,11 +39,11 @@ _TAIL_BYTES = 2000
 
 
 @contextmanager
-def working(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[None]:
-    """Serve a plan's modules, one task at a time, until the end of the block.
+def _worker(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[None]:
+    """Run ``perago start`` for a plan's modules, one task at a time, until the end of the block.
 
-    The worker is asking for the plan's tasks when the block begins; what it says goes to a log.
-    Raises RuntimeConfigError, with the end of that, if it doesn't get so far.
+    The worker polls for the plan's tasks when the block begins; its output goes to a log. Raises
+    RuntimeConfigError, with the end of that log, if the worker doesn't get so far.
     """
     modules = dict.fromkeys(step.module for step in plan.steps)
     task_names = list(dict.fromkeys(step.task_name for step in plan.steps))
@@ -59,10 +58,10 @@ def working(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[Non
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C is for who watches
+            start_new_session=True,  # so that Ctrl-C does not reach it
         )
     try:
-        while not _is_asking(runs, task_names, began):
+        while not _is_polling(runs, task_names, began):
             _assert_alive(process, log, size_before, began)
             time.sleep(0.1)
         yield
@@ -75,7 +74,7 @@ def working(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[Non
             process.wait()
 
 
-def _is_asking(runs: SharedRuns, task_names: Sequence[str], since: float) -> bool:
+def _is_polling(runs: SharedRuns, task_names: Sequence[str], since: float) -> bool:
     polls = runs.last_polls(task_names)
     return all(name in polls and polls[name][1] >= since for name in task_names)
 
@@ -83,15 +82,15 @@ def _is_asking(runs: SharedRuns, task_names: Sequence[str], since: float) -> boo
 def _assert_alive(process: subprocess.Popen[bytes], log: Path, start: int, began: float) -> None:
     if process.poll() is None and time.time() - began < _READY_SECONDS:
         return
-    with log.open("rb") as said:
-        said.seek(max(start, log.stat().st_size - _TAIL_BYTES))
-        end = said.read().decode(errors="replace").strip()
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+        end = file.read().decode(errors="replace").strip()
     what = "isn't ready" if process.returncode is None else f"ended with {process.returncode}"
     raise RuntimeConfigError(f"the demo's worker {what}: {end}", fix=f"see {log}")
 
 
 def _environment(failpoints: str) -> dict[str, str]:
-    """Ours, but for where it works: below the demo's home, for elsewhere another worker may be."""
+    """Ours, but with attempts below the demo's home: another worker may use the common root."""
     kept = {name: value for name, value in os.environ.items() if name != "PERAGO_WORKSPACE_ROOT"}
     return kept | {"PERAGO_FAILPOINTS": failpoints}
 
@@ -106,16 +105,16 @@ _CRASHING_STEP = 2
     type=click.IntRange(min=1),
     default=200_000,
     show_default=True,
-    help="Listening events to make up.",
+    help="How many listening events to generate.",
 )
-@click.option("--no-crash", is_flag=True, help="Leave out the crash.")
+@click.option("--no-crash", is_flag=True, help="Don't kill the second task.")
 @common_options(default_home=Path("perago-demo"), starts_slowly=True, on=True, log_format=True)
 def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) -> int:
     """Run the songs pipeline on this machine, kill it in the middle, and watch it recover.
 
-    Everything is kept in ./perago-demo, or in --home; nothing else is touched. With --on lakefs
-    the workspace lives in a new repository there, with the fence installed, and stays. With --on
-    conductor or stack the pipeline is registered and runs there, on a worker of the demo's own.
+    Everything is kept in ./perago-demo, or in --home; nothing else is touched. With --on lakefs the
+    workspace is a new repository there, with the fence installed; it is not removed. With --on
+    conductor or stack the pipeline is registered and runs there, on a worker that the demo starts.
     """
     from perago.wiring import where_spark_runs
 
@@ -123,7 +122,6 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     echo_err(f"{click.style('Perago demo', bold=True)}  {programme}")
     with status_line(STARTING):
         from perago.cli.declared import ensure_registered
-        from perago.cli.demo import working
         from perago.cli.options import close_with_command
         from perago.cli.run import exit_code, run_document, watch_run
         from perago.declare.loading import load_pipeline
@@ -147,12 +145,12 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
         if isinstance(runs, SharedRuns):
             with status_line("registering the pipeline, starting a worker"):
                 ensure_registered(settings, pipeline, push=True)
-                until_it_ran.enter_context(working(settings, plan, runs))
+                until_it_ran.enter_context(_worker(settings, plan, runs))
         # A repository of that name may have been here before, with runs of its own.
         point = StartingPoint(repository, from_head=True)
         run_id = start_run(runs, store, plan, point, own=own)
         record = watch_run(settings, runs, run_id, output)
-        if record.status is RunStatus.RUNNING:  # left alone it would wait for a worker for ever
+        if record.status is RunStatus.RUNNING:  # without the demo's worker it would wait forever
             runs.cancel(run_id, "the demo was interrupted")
             raise click.Abort
     page = _export_report(store, record, settings.home.absolute() / f"{repository}-report.html")
@@ -172,8 +170,8 @@ def _programme(rows: int, spark: str, *, crash: bool) -> str:
         return programme
     return (
         f"{programme}\n"
-        "The second task will be killed (SIGKILL) right after it published, before it could\n"
-        "report. Watch the retry replace that abandoned commit.\n"
+        "The second task is killed (SIGKILL) right after it publishes, before it can report.\n"
+        "The retry replaces that abandoned commit.\n"
     )
 
 
@@ -202,7 +200,7 @@ def _unused_name(store: Store) -> str:
 
 
 def _export_report(store: Store, record: RunRecord, page: Path) -> Path | None:
-    """The report as published, taken out of the store; None if the run didn't get that far."""
+    """Write the published report to ``page``; None if the run didn't get that far."""
     from perago.model.workspace import Download
 
     if record.workspace is None or record.output_ref is None:
@@ -214,7 +212,7 @@ def _export_report(store: Store, record: RunRecord, page: Path) -> Path | None:
 
 
 def _levels(settings: Settings, record: RunRecord) -> Iterator[RenderableType]:
-    """With which fence it was published, where that depends on the repository."""
+    """The fence levels of the publications, which on lakeFS depend on the repository."""
     from rich.text import Text
 
     from perago.cli.run_logs import read_events
@@ -222,7 +220,7 @@ def _levels(settings: Settings, record: RunRecord) -> Iterator[RenderableType]:
     if settings.store == "lakefs":
         events = read_events(settings.logs / record.id)
         levels = {e["level"] for e in events if e["step"] == AttemptStep.PUBLISH and "level" in e}
-        yield Text(f"\nThe level of its publications: {', '.join(sorted(levels))}")
+        yield Text(f"\nFence level of the publications: {', '.join(sorted(levels))}")
 
 
 def _story(
@@ -256,8 +254,8 @@ def _story(
     return Group(
         summary(record, backend_options()),
         Text(
-            "\nWhat the branch shows: one commit per task"
-            + (", the abandoned one is not among them" if is_replaced else "")
+            "\nThe branch has one commit per task"
+            + ("; the abandoned commit is not among them" if is_replaced else "")
         ),
         history_layout(history),
         *_levels(settings, record),

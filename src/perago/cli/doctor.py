@@ -1,4 +1,4 @@
-"""``perago doctor``: what is misconfigured on this machine, and how to fix it."""
+"""``perago doctor``: find what is misconfigured, and how to fix it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[MODULE|MODULE:PIPELINE]…")
-@click.option("--repository", "-r", help="With --on lakefs: try what a worker does, on it.")
+@click.option(
+    "--repository", "-r", help="With --on lakefs: try what a worker does on this repository."
+)
 @click.option(
     "--branch",
-    help="With --repository: the branch that would be published to. It isn't touched.  "
+    help="With --repository: the branch to publish to. It isn't changed.  "
     "[default: the repository's default branch]",
 )
 @common_options(on=True)
@@ -37,15 +39,18 @@ def command(
     output: Output,
     settings: Settings,
 ) -> int:
-    """Look at Python, disks, locks, store, queue, Spark and settings. Exit code 1 if any fails.
+    """Check Python, disks, locks, store, queue, Spark and settings. Exit code 1 if a check fails.
 
-    With --on lakefs also at the way there, the clock and the key; and with --repository at the
+    With --on lakefs, also check the connection, the clock and the key; with --repository the
     branch, the permissions and the fence. What a worker does is tried on two hidden branches, which
-    are removed again. With --on conductor also at the way there, at tasks that wait while no worker
-    asks for them, and at branches that several workflows write; and with MODULES at whether those
-    are registered as they are declared, have workers, and leases that cover their publish budget.
-    A Spark Connect server (SPARK_REMOTE) is asked for its committer, and with --repository whether
-    it can read that.
+    are removed.
+
+    With --on conductor, also check the connection, tasks that wait while no worker polls for them,
+    and branches that several workflows write; with MODULES, whether their tasks are registered as
+    declared, have workers, and have leases that cover their publish budgets.
+
+    On a Spark Connect server (SPARK_REMOTE), check its committer; with --repository, whether it can
+    read the repository.
 
     \b
     JSON: {"ok": bool, "checks": [{name, verdict: "ok" | "warn" | "fail", detail, fix}],
@@ -61,8 +66,8 @@ def command(
         findings += diagnose_lakefs(settings, repository, branch)
     elif repository is not None:
         raise RuntimeConfigError(
-            f"--repository {repository}: there is nothing to try in the embedded store",
-            fix="leave it out, or say `--on lakefs`",
+            f"--repository {repository}: the embedded store has nothing to try",
+            fix="leave it out, or add `--on lakefs`",
         )
     if settings.orchestrator == "conductor":
         from perago.doctor.conductor import diagnose_conductor
@@ -71,14 +76,14 @@ def command(
         findings += diagnose_conductor(settings, *map(load_declared, targets))
     elif targets:
         raise RuntimeConfigError(
-            f"{targets[0]}: where no Conductor is, there is nothing to compare it with",
-            fix=f"leave it out, say `--on conductor`, or `perago check {targets[0]}`",
+            f"{targets[0]}: without Conductor there is nothing to compare it with",
+            fix=f"leave it out, add `--on conductor`, or run `perago check {targets[0]}`",
         )
     from perago.doctor.spark import diagnose_spark
 
     findings += diagnose_spark(settings, repository)
     findings = [replace(f, fix=with_backend_options(f.fix)) if f.fix else f for f in findings]
-    in_force = settings_in_force(settings)
+    in_force = _effective_settings(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
     document = {
         "ok": not failed,
@@ -89,7 +94,7 @@ def command(
     return 1 if failed else 0
 
 
-def settings_in_force(settings: Settings) -> list[dict[str, str]]:
+def _effective_settings(settings: Settings) -> list[dict[str, str]]:
     """Each setting with its value and where it comes from; a secret shows as asterisks."""
     from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 
@@ -107,10 +112,10 @@ def settings_in_force(settings: Settings) -> list[dict[str, str]]:
         variable, value = variable_of(name), getattr(settings, name)
         source = "default"
         if name in settings.model_fields_set:
-            # A source lists a setting by its variable where that has a name of its own.
-            said = {place: found.get(variable, found.get(name)) for place, found in sources.items()}
+            # A source lists a setting by its variable if that has a name of its own.
+            texts = {one: found.get(variable, found.get(name)) for one, found in sources.items()}
             source = next(
-                (place for place, text in said.items() if text == _plain(value)),
+                (one for one, text in texts.items() if text == _plain(value)),
                 "environment" if name == "spark_conf" else "command line",
             )
         listed.append({"name": variable, "value": _shown(value), "source": source})
@@ -118,14 +123,14 @@ def settings_in_force(settings: Settings) -> list[dict[str, str]]:
 
 
 def _plain(value: object) -> str:
-    """A setting as the text that it is read from."""
+    """A setting as the text that it was read from."""
     from pydantic import SecretStr
 
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, dict):  # Spark's settings, by keys of Spark's own
+    if isinstance(value, dict):  # Spark's own settings
         return ", ".join(f"{k}={'**********' if is_secret(k) else v}" for k, v in value.items())
     return "" if value is None else str(value)
 
@@ -142,7 +147,7 @@ def _layout(findings: list[Finding], in_force: list[dict[str, str]], failed: int
     ]
     names = [(one["name"], one["source"], one["value"]) for one in in_force]
     warned = sum(finding.verdict == "warn" for finding in findings)
-    summary = f"{count(len(findings), 'check')}, {warned} to look at, {failed} failed"
+    summary = f"{count(len(findings), 'check')}, {count(warned, 'warning')}, {failed} failed"
     return Group(
         table(("", "check", "found"), rows, whole=2),
         Text(),

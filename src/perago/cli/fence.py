@@ -1,4 +1,4 @@
-"""``perago fence``: make lakeFS itself refuse a merge onto a head it was not made for."""
+"""``perago fence``: install or test the lakeFS compare-and-swap hook."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _branch_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.optio
 
 @click.group()
 def command() -> None:
-    """A lakeFS repository's fence: an action that compares the head before every merge.
+    """The fence of a lakeFS repository: a hook that compares the head before every merge.
 
-    Where it is in force, publications have the level 'cas': lakeFS itself refuses a merge onto any
-    head but the one it was made for, and any merge that doesn't say which.
+    With it, publications have the level 'cas': lakeFS refuses a merge unless the branch's head is
+    the one that the merge expects, and any merge that doesn't name the head it expects.
     """
 
 
-@command.command(short_help="Put the fence on a branch, as a commit of its own.")
+@command.command(short_help="Install the fence on a branch, in a commit of its own.")
 @click.argument("repository")
 @_branch_option
 @common_options(on=True, minimum="lakefs")
 def install(*, repository: str, branch: str | None, output: Output, settings: Settings) -> None:
-    """Put the fence on a branch of REPOSITORY, as a commit that changes nothing else.
+    """Install the fence on a branch of REPOSITORY, in a commit that changes nothing else.
 
-    Branches made from it have it, too. What is there already is left as it is; another version is
-    replaced. Refused while an active run writes the branch. Merges made by other means have to
-    carry the metadata perago.expected_head from then on.
+    Branches created from it have the fence, too. An installed fence is kept; one of another version
+    is replaced. Refused while an active run writes the branch. From then on, merges made by other
+    means must carry the metadata perago.expected_head.
 
     \b
     JSON: {"repository", "branch", "outcome": "installed" | "replaced" | "present",
-      "commit": id | null if it was there, "head": id}
+      "commit": id | null if it was installed, "head": id}
     """
     from rich.text import Text
 
@@ -72,15 +72,15 @@ def install(*, repository: str, branch: str | None, output: Output, settings: Se
         "head": done.head.id,
     }
     words = {
-        "installed": "the fence is installed:",
-        "replaced": "another version of the fence was replaced:",
-        "present": "the fence was there already:",
+        "installed": "installed the fence:",
+        "replaced": "replaced another version of the fence:",
+        "present": "the fence was installed already:",
     }
     output.show(
         document,
         lambda: Text(
             f"{words[outcome]} {repository}/{target} is at {done.head.id[:COMMIT_LENGTH]}; "
-            f"`perago fence probe {repository} --branch {target}` proves that lakeFS enforces it"
+            f"`perago fence probe {repository} --branch {target}` tests that lakeFS enforces it"
         ),
     )
 
@@ -91,14 +91,14 @@ def _outcome(done: Installation) -> str:
     return "replaced" if done.replaced else "installed"
 
 
-@command.command(short_help="Prove that the server enforces the fence.")
+@command.command(short_help="Test that the server enforces the fence.")
 @click.argument("repository")
 @_branch_option
 @common_options(on=True, minimum="lakefs")
 def probe(*, repository: str, branch: str | None, output: Output, settings: Settings) -> int:
-    """Prove, by a merge that has to be refused, that the server enforces the fence on a branch.
+    """Test that the server enforces the fence on a branch, by a merge that it must refuse.
 
-    The merge is tried on a hidden branch that is gone afterwards. Exit code 0 only if enforced.
+    The merge is tried on a hidden branch, which is removed. Exit code 0 only if enforced.
 
     \b
     JSON: {"repository", "branch", "head": id, "enforced": bool,
@@ -119,7 +119,7 @@ def probe(*, repository: str, branch: str | None, output: Output, settings: Sett
         FenceState.ENFORCED: "enforced: lakeFS refused a merge that expected another head",
         FenceState.SWITCHED_OFF: "installed, but this lakeFS doesn't run actions: set "
         "actions.enabled in its configuration",
-        FenceState.DIFFERENT: f"there is another version of it, which doesn't count: {install_it}",
+        FenceState.DIFFERENT: f"another version is installed, which doesn't count: {install_it}",
         FenceState.MISSING: f"not installed: {install_it}",
     }
     enforced = state is FenceState.ENFORCED

@@ -1,4 +1,4 @@
-"""``perago history``: what was published, when, and by which attempt."""
+"""``perago history`` and ``perago diff``: what was published, and how two commits differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _COUNTED = 10_000
-"""Changes to count of one commit: on a server each thousand is a request."""
+"""How many changes of one commit are counted: on a server each thousand is a request."""
 
 
 @click.command()
@@ -44,10 +44,10 @@ def command(
     output: Output,
     settings: Settings,
 ) -> None:
-    """List commits, newest first, from a branch's head or from REF on.
+    """List commits, newest first, from a branch's head or from REF.
 
-    REF is a branch, a commit id, or a start of one. Counts are objects added, changed and removed;
-    of a commit that changed many thousands only the first ones are counted, and it shows.
+    REF is a branch, a commit id, or the start of one. The counts are objects added, changed and
+    removed. Of a commit that changed many thousands only the first are counted ("…").
 
     \b
     JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
@@ -94,7 +94,7 @@ def commit_document(store: Store, repository: str, commit: Commit) -> dict[str, 
 
 
 def history_layout(commits: list[dict[str, object]]) -> RenderableType:
-    """Commits as a table for people."""
+    """Commits as a table."""
     from perago.cli.output import table
 
     headings = ("commit", "run", "changes", "when", "message")
@@ -110,9 +110,6 @@ def history_layout(commits: list[dict[str, object]]) -> RenderableType:
         for commit in commits
     ]
     return table(headings, rows, whole=3)
-
-
-# --- ``perago diff``: how two states of a repository differ ---
 
 
 @click.command()
@@ -132,7 +129,7 @@ def diff_command(
 ) -> None:
     """Show which objects AFTER has added, changed or removed against BEFORE.
 
-    Both are branches, commit ids, or starts of one.
+    Both are branches, commit ids, or starts of commit ids.
 
     \b
     JSON: {"repository", "before", "after", "summary": {added, changed, removed},

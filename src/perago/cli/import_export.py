@@ -1,4 +1,4 @@
-"""``perago import``: a directory becomes the state of a branch."""
+"""``perago import`` and ``perago export``: between a directory and a branch or commit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--branch", default=DEFAULT_BRANCH, show_default=True, help="The branch to commit to."
 )
 @click.option("--prefix", default="/", show_default=True, help="Where in the repository it goes.")
-@click.option("--message", help="What the commit says.  [default: names the directory]")
+@click.option("--message", help="The commit's message.  [default: names the directory]")
 @common_options(on=True)
 def import_command(
     *,
@@ -48,11 +48,11 @@ def import_command(
 ) -> None:
     """Make a branch, below a prefix, equal to DIRECTORY, in one commit.
 
-    Files that DIRECTORY doesn't have are removed there. A missing repository or branch is made; on
-    lakeFS a branch begins at the head of the repository's default branch, elsewhere empty, and
-    what was made can be run on; a branch of somebody else's can be imported to, but not run on.
-    Symlinks and other special files are refused by name; empty directories and executable bits
-    are not kept. Refused while an active run writes the branch.
+    Files that DIRECTORY doesn't have are removed from the branch. A missing repository or branch is
+    created: on lakeFS at the head of the repository's default branch, in the embedded store empty.
+    'perago run' works on branches that Perago created, not on other people's. Symlinks and other
+    special files are refused by name; empty directories and executable bits are not kept. Refused
+    while an active run writes the branch.
 
     \b
     JSON: {"repository", "branch", "created": "repository" | "branch" | null,
@@ -94,7 +94,7 @@ def import_command(
 
 
 def _missing(store: Store, repository: str, branch: str) -> str | None:
-    """What has to be made first."""
+    """What has to be created first."""
     try:
         store.head(repository, branch)
     except RepositoryNotFoundError:
@@ -116,16 +116,13 @@ def _layout(done: dict[str, object]) -> RenderableType:
     from rich.text import Text
 
     where = f"{done['repository']}/{done['branch']}"
-    made = f"made the {done['created']} first\n" if done["created"] else ""
+    made = f"created the {done['created']}\n" if done["created"] else ""
     if done["commit"] is None:
         return Text(
             f"{made}{where}: nothing changed, it is at {str(done['parent'])[:COMMIT_LENGTH]}"
         )
     counts = f"+{done['added']} ~{done['changed']} -{done['removed']}"
     return Text(f"{made}{where} is at {str(done['commit'])[:COMMIT_LENGTH]} ({counts})")
-
-
-# --- ``perago export``: a commit's files, out of the store ---
 
 
 @click.command()
@@ -145,8 +142,8 @@ def export_command(
 ) -> None:
     """Write the files of REF into DIRECTORY, which must be new or empty.
 
-    REF is a branch, a commit id, or a start of one. Every byte is checked against its hash; if
-    one is wrong, or a key can't be a file, nothing is left behind.
+    REF is a branch, a commit id, or the start of one. Every byte is checked against its hash. If a
+    hash doesn't match, or a key can't be a file name, nothing is written.
 
     \b
     JSON: {"repository", "commit", "directory", "files", "bytes"}

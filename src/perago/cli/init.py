@@ -1,4 +1,4 @@
-"""``perago init``: a small project to start from, with a test that passes."""
+"""``perago init`` and ``perago completion``: set up a project, and a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates" / "init"
 _FILES = {
-    # where it goes: the template it is made from
+    # path in the project: its template
     "pyproject.toml": "pyproject.toml.txt",
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
@@ -37,7 +37,7 @@ _FILES = {
 @click.option("--name", help="The project's name.  [default: the directory's name]")
 @common
 def command(*, directory: Path, name: str | None, output: Output, settings: Settings) -> None:
-    """Make a project in DIRECTORY: two tasks, a pipeline, tests for them and some data.
+    """Create a project in DIRECTORY: two tasks, a pipeline, tests for them and some data.
 
     \b
     JSON: {"directory", "name", "package", "files": [path], "next": [command]}
@@ -57,22 +57,27 @@ def command(*, directory: Path, name: str | None, output: Output, settings: Sett
         "files": list(files),
         "next": steps,
     }
-    lines = [f"made {directory}: {', '.join(files)}", "", "next:", *(f"  {step}" for step in steps)]
+    lines = [
+        f"created {directory}: {', '.join(files)}",
+        "",
+        "next:",
+        *(f"  {step}" for step in steps),
+    ]
     if find_spec("pytest") is None:
-        lines.append("  (the second one needs pytest, which isn't installed here)")
+        lines.append("  (the second command needs pytest, which isn't installed here)")
     output.show(document, lambda: Text("\n".join(lines)))
 
 
 def package_name(name: str) -> str:
-    """The Python package of a project. Raises RuntimeConfigError for a name that gives none."""
+    """A project's Python package. Raises RuntimeConfigError for a name that can't be one."""
     package = name.replace("-", "_")
     problem = None
     if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
-        problem = "it has to start with a letter, and have lower-case letters, digits and '-' only"
+        problem = "use lower-case letters, digits and '-', and begin with a letter"
     elif keyword.iskeyword(package):
-        problem = "it is a word of the Python language"
+        problem = "it is a Python keyword"
     elif package in sys.stdlib_module_names or package in ("perago", "pydantic", "pytest", "tests"):
-        problem = "a module of that name exists, and one would hide the other"
+        problem = "it would hide an existing module of that name"
     if problem:
         raise RuntimeConfigError(
             f"{name!r} can't be a project's name: {problem}",
@@ -94,12 +99,12 @@ def render(name: str, package: str) -> dict[str, str]:
 
 
 def write_project(directory: Path, files: dict[str, str]) -> None:
-    """Raises RuntimeConfigError if there is something in the directory, or it can't be written."""
+    """Write the files. Raises RuntimeConfigError for a directory that isn't empty or writable."""
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise RuntimeConfigError(
                 f"{str(directory)!r} is not an empty directory",
-                fix="name a new one: nothing that exists is ever written over",
+                fix="name a new one: existing files are never overwritten",
             )
         for path, text in files.items():
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +117,7 @@ def write_project(directory: Path, files: dict[str, str]) -> None:
 
 
 def _next_steps(directory: Path, package: str) -> list[str]:
-    """Commands that work as they are, also where our environment isn't the shell's own."""
+    """Commands that work as they are, even if this environment is not active in the shell."""
     beside = Path(sys.executable).with_name("perago")
     perago = str(beside) if beside.exists() else "perago"
     return [
@@ -121,9 +126,6 @@ def _next_steps(directory: Path, package: str) -> list[str]:
         f"{perago} run {package}.tasks --from data",
         f"{perago} history",
     ]
-
-
-# --- ``perago completion``: the script that makes a shell complete our commands ---
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The ``perago`` command: a table of commands, and what an error looks like."""
+"""The ``perago`` command: the table of commands, exit codes, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ COMMANDS = {
     # name: (module[:attribute], one line for --help), in the order a newcomer needs them
     "demo": (
         "perago.cli.demo",
-        "The whole thing on this machine, a crash and its recovery included.",
+        "Run a demo pipeline on this machine, with a crash and its recovery.",
     ),
-    "init": ("perago.cli.init", "Make a new project with a task, a pipeline and a test."),
+    "init": ("perago.cli.init", "Create a project with tasks, a pipeline and tests."),
     "check": ("perago.cli.check", "Validate task modules, pipelines and workflows."),
     "run": ("perago.cli.run", "Run a pipeline, or resume one."),
-    "start": ("perago.cli.start", "Serve Conductor with the tasks of some modules."),
+    "start": ("perago.cli.start", "Run a worker for Conductor."),
     "runs": ("perago.cli.runs", "List runs, or inspect one with its attempts and logs."),
     "cancel": ("perago.cli.runs:cancel_command", "End a run for good."),
     "recover": (
         "perago.cli.runs:recover_command",
-        "Go on after a run that stopped, from the branch as it is now.",
+        "Start a stopped run again, from the branch's present head.",
     ),
     "history": ("perago.cli.history", "Show what was published to a branch, by which attempt."),
     "diff": ("perago.cli.history:diff_command", "Show how two commits differ."),
@@ -45,23 +45,23 @@ COMMANDS = {
     "budget": ("perago.cli.budget", "Propose publish budgets from how long publications took."),
     "gc": (
         "perago.cli.upkeep:gc_command",
-        "Remove what crashed attempts left and bytes nothing refers to.",
+        "Remove what crashed attempts left, and unreferenced bytes.",
     ),
-    "verify": ("perago.cli.upkeep:verify_command", "Re-hash everything in the store."),
+    "verify": ("perago.cli.upkeep:verify_command", "Re-hash everything in the embedded store."),
     "doctor": ("perago.cli.doctor", "Find out what is misconfigured, and how to fix it."),
-    "fence": ("perago.cli.fence", "Have lakeFS compare heads itself; prove that it does."),
-    "stack": ("perago.cli.stack", "Real servers on this machine, without Docker."),
+    "fence": ("perago.cli.fence", "Install or test the lakeFS compare-and-swap hook."),
+    "stack": ("perago.cli.stack", "Run real servers on this machine, without Docker."),
     "completion": ("perago.cli.init:completion_command", "Print the shell completion script."),
 }
 EXIT_CODES = {
     # the first matching row counts
-    0: ("it worked", ()),
+    0: ("success", ()),
     2: (
         "wrong usage, settings, declaration or input",
         (errors.TaskDefinitionError, errors.RuntimeConfigError, errors.TaskInputError),
     ),
     3: (
-        "something named doesn't exist",
+        "a named repository, branch, commit or run doesn't exist",
         (
             errors.RepositoryNotFoundError,
             errors.BranchNotFoundError,
@@ -83,17 +83,17 @@ EXIT_CODES = {
         ),
     ),
     5: (
-        "the store or the queue: corrupt, full, unavailable, or a publication to look into",
+        "the store or the orchestrator is corrupt, full or unreachable; a publication is unclear",
         (errors.StoreError, errors.OrchestratorError, errors.UnsettledPublishError),
     ),
-    1: ("what was asked for failed: a run, a check, a verification", (errors.PeragoError,)),
+    1: ("a run, a check or a verification failed", (errors.PeragoError,)),
     70: ("a bug in Perago", (Exception,)),
-    130: ("interrupted; a run is paused and can be resumed, and on Conductor goes on", ()),
+    130: ("interrupted; a local run is paused and can be resumed, one on Conductor continues", ()),
 }
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only to run it, so that --help is quick."""
+    """Imports a command's module only to run it, to keep --help quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -129,14 +129,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="perago-runtime", prog_name="perago")
 def cli() -> None:
-    """Typed Python tasks on versioned data, published once, fenced, or not at all.
+    """Typed Python tasks on versioned data: each result is published once, or not at all.
 
     Try 'perago demo' first. Every command takes --json for programs and --help.
     """
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point: runs a command and turns whatever it raises into a message and an exit code."""
+    """Entry point: runs a command; turns what it raises into a message and an exit code."""
     arguments: Any = sys.argv[1:] if argv is None else argv
     try:
         code = cli.main(arguments, prog_name="perago", standalone_mode=False)
@@ -172,15 +172,15 @@ def _document(error: Exception) -> dict[str, str | None]:
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else "perago"
-        fix = f"`{command} --help` says what it takes"
+        fix = f"`{command} --help` lists its arguments"
         return {"code": "usage", "message": error.format_message(), "fix": fix}
     return {"code": "internal", "message": f"{type(error).__name__}: {error}", "fix": None}
 
 
 def _usage(error: click.ClickException) -> str:
-    words = io.StringIO()
-    error.show(words)
-    return words.getvalue().rstrip("\n")
+    text = io.StringIO()
+    error.show(text)
+    return text.getvalue().rstrip("\n")
 
 
 def _show_to_person(error: Exception, *, debug: bool) -> None:

@@ -1,4 +1,4 @@
-"""What people call a repository or a commit, and which one they mean."""
+"""Finds the repository or commit that a command line names."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ repository_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.op
 
 
 def repository_name(name: str) -> str:
-    """The repository a pipeline or a directory gets if none is named."""
+    """The default name of the repository of a pipeline or a directory."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return plain if len(plain) >= 3 else f"{plain or 'run'}-workspace"  # noqa: PLR2004 - store's rule
 
 
 def resolve_repository(store: Store, given: str | None) -> str:
-    """The one that was named, else the only one.
+    """The named repository, else the only one.
 
-    Raises RepositoryNotFoundError if there is none of that name, or none at all, and
-    RuntimeConfigError, listing them, if a name is needed.
+    Raises RepositoryNotFoundError if it doesn't exist or the store is empty, and
+    RuntimeConfigError, listing them, if there are several and none is named.
     """
     if given is not None:
         try:
             next(iter(store.branches(given)), None)
         except RepositoryNotFoundError as missing:
             known = store.repositories()
-            listed = f"name one of: {_shortened(known)}" if known else "make one: `perago import`"
+            listed = f"name one of: {_shortened(known)}" if known else "create one: `perago import`"
             raise RepositoryNotFoundError(missing.message, fix=listed) from None
         return given
     known = store.repositories()
     if not known:
         raise RepositoryNotFoundError(
             "the store has no repository yet",
-            fix="make one with `perago run` or `perago import`, or name another store by --home",
+            fix="create one with `perago run` or `perago import`, or name another --home",
         )
     if len(known) > 1:
         raise RuntimeConfigError(
@@ -59,14 +59,14 @@ def resolve_repository(store: Store, given: str | None) -> str:
 
 
 def _shortened(names: list[str]) -> str:
-    """A server may have hundreds of them."""
+    """The first names: a server may have hundreds."""
     more = len(names) - _NAMED_REPOSITORIES
     listed = ", ".join(names[:_NAMED_REPOSITORIES])
     return f"{listed} and {more} more" if more > 0 else listed
 
 
 def resolve_commit(store: Store, repository: str, ref: str) -> Commit:
-    """A branch's head, a commit by its id, or by a start of its id that no other commit has.
+    """The commit that REF names: a branch, a commit id, or an unambiguous start of one.
 
     ``REF~N`` is the commit N steps before, ``REF~`` the one before. Raises CommitNotFoundError,
     naming the candidates if there are several.
@@ -105,7 +105,7 @@ def _ancestor(store: Store, repository: str, ref: str, steps: int) -> Commit:
 
 
 def _all_commits(store: Store, repository: str) -> Iterator[Commit]:
-    """Every commit that a branch leads to, once."""
+    """Every commit that can be reached from a branch, once."""
     seen: set[str] = set()
     for branch in store.branches(repository):
         for commit in store.history(repository, branch.name):

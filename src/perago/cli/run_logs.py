@@ -1,4 +1,4 @@
-"""What there is to read about a run: its steps, and what its tasks printed."""
+"""The logs of a run: the events of its steps, and what its tasks printed."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 _IDENTITY = frozenset(
     {"at", "step", "run", "task", "reference", "seq", "iteration", "task_id", "retry", "execution"}
 )
-"""What every event carries, and the heading above it says."""
+"""Fields that every event has, and the heading shows."""
 
 
 class Logs(Protocol):
-    """What was kept of one run."""
+    """The logs of one run."""
 
     def document(self) -> dict[str, object]:
         """For programs."""
         ...
 
     def show(self) -> None:
-        """For people, on standard output: attempt by attempt, as it is."""
+        """For people, on standard output, attempt by attempt."""
         ...
 
 
 def logs_of(runs: Runs, directory: Path, record: RunRecord) -> Logs:
-    """Where the run's workers are elsewhere, what they told; else what is below ``directory``."""
+    """The logs that Conductor has, or those below ``directory`` for a run on this machine."""
     if isinstance(runs, SharedRuns):
-        return ToldLogs(runs, record)
-    return WrittenLogs(directory / record.id, record)
+        return ConductorLogs(runs, record)
+    return LocalLogs(directory / record.id, record)
 
 
 @dataclass(frozen=True, slots=True)
-class ToldLogs:
-    """What Conductor was told by the workers: the end of what each attempt had to say."""
+class ConductorLogs:
+    """What workers sent to Conductor: the end of what each attempt printed."""
 
     runs: SharedRuns
     record: RunRecord
@@ -72,14 +72,14 @@ class ToldLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenLogs:
-    """What a run on this machine wrote to its directory."""
+class LocalLogs:
+    """The files of a run on this machine."""
 
     directory: Path
     record: RunRecord
 
     def document(self) -> dict[str, object]:
-        """Where each attempt's output is, programs read there: it may be large."""
+        """Events, and the path of each attempt's output, which may be large."""
         logs = [
             {
                 "reference": a.attempt.reference_task_name,
@@ -93,7 +93,7 @@ class WrittenLogs:
         return {"events": list(read_events(self.directory)), "logs": logs}
 
     def show(self) -> None:
-        """Each attempt's events, then what its task printed."""
+        """Print each attempt's events, then what its task printed."""
         for a in self.record.attempts:
             _head(a)
             name, retry = a.attempt.reference_task_name, a.attempt.retry_count
@@ -111,7 +111,7 @@ class WrittenLogs:
 
 
 def read_events(logs: Path) -> Iterator[dict[str, Any]]:
-    """The step events in the order they were written; a line cut short by a crash is left out."""
+    """The events in the order they were written, without lines that a crash cut short."""
     path = logs / "events.jsonl"
     if not path.exists():
         return

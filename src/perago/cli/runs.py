@@ -1,4 +1,4 @@
-"""``perago runs``: what ran, what is running, and what each attempt had to say."""
+"""``perago runs``, ``cancel`` and ``recover``: look at runs, end one, continue after one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list."
 )
-@click.option("--logs", is_flag=True, help="With RUN: its steps, and what its tasks printed.")
+@click.option("--logs", is_flag=True, help="With RUN: show its steps, and what its tasks printed.")
 @common_options(on=True)
 def command(*, run: str | None, limit: int, logs: bool, output: Output, settings: Settings) -> None:
     """List runs, newest first; with RUN, show its attempts.
 
-    RUN is a run's id, or a start of it that no other run has.
+    RUN is a run's id, or the unambiguous start of one.
 
     \b
     JSON without RUN: {"runs": [{id, pipeline, target, repository, branch, status, held, reason,
@@ -39,8 +39,8 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
     JSON with RUN: the same object, and "attempts": [{reference, task, task_id, retry, status,
       worker, started_at, ended_at, seconds, reason, output_ref, result}]; with --logs also
       "events": [one object per step] and "logs": [{reference, retry, path, bytes}]; on Conductor,
-      which has the end of what a worker said, "logs": [{reference, retry, lines: [{at, line}]}].
-    "held" says whether a process is working on the run right now, or Conductor sees to that.
+      which has the end of each attempt's output, "logs": [{reference, retry, lines: [{at, line}]}].
+    "held" is whether a process works on the run right now; on Conductor, whether it is RUNNING.
     """
     from perago.cli.options import close_with_command
     from perago.cli.output import until_reader_leaves
@@ -52,20 +52,20 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
     if logs and run is None:
         raise click.UsageError("--logs needs a RUN: 'perago runs RUN --logs'.")
 
-    book = close_with_command(open_runs(settings))
+    known = close_with_command(open_runs(settings))
 
     def document(record: RunRecord) -> dict[str, object]:
-        held = isinstance(book, SharedRuns) or is_held(settings, record.id)
+        held = isinstance(known, SharedRuns) or is_held(settings, record.id)
         now = system_clock().now()
         return _run_state(record, held=held and record.status == "RUNNING", now=now)
 
     if run is None:
-        listed = [document(record) for record in book.runs(limit=limit)]
+        listed = [document(record) for record in known.runs(limit=limit)]
         output.show({"runs": listed}, lambda: _listing(listed))
         return
-    record = book.find(run)
+    record = known.find(run)
     shown = document(record) | {"attempts": [_attempt_document(a) for a in record.attempts]}
-    kept = logs_of(book, settings.logs, record) if logs else None
+    kept = logs_of(known, settings.logs, record) if logs else None
     if kept is not None and output.as_json:
         shown |= kept.document()
     output.show(shown, lambda: _details(record, shown))
@@ -75,7 +75,7 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
 
 
 def _run_state(record: RunRecord, *, held: bool, now: float) -> dict[str, object]:
-    """One run as JSON."""
+    """A run as JSON, as of now."""
     completed = {a.attempt.reference_task_name for a in record.attempts if a.status == "COMPLETED"}
     end = now if record.status == "RUNNING" else record.updated_at
     return {
@@ -164,7 +164,8 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
     ]
     if record.workspace:
         where = f"{record.workspace.repository}/{record.workspace.branch}"
-        lines.append(Text(f"{where} from {record.workspace.ref} to {record.output_ref}"))
+        start, end = record.workspace.ref[:COMMIT_LENGTH], (record.output_ref or "")[:COMMIT_LENGTH]
+        lines.append(Text(f"{where}  {start} → {end}"))
     if record.reason:
         lines.append(Text(record.reason, style="red" if record.status == "FAILED" else ""))
     if _is_abandoned(run):
@@ -197,23 +198,22 @@ def _is_abandoned(run: dict[str, object]) -> bool:
 def _no_runner(run: dict[str, object]) -> str:
     name = str(run["id"])[:RUN_LENGTH]
     resume = shlex.join(["perago", "run", "--resume", name, *backend_options()])
-    return f"run {name} has no runner: resume with `{resume}`"
-
-
-# --- ``perago cancel``: a person ends a run ---
+    return f"run {name} has no runner: resume it with `{resume}`"
 
 
 @click.command()
 @click.argument("run")
-@click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with it.")
+@click.option(
+    "--reason", default="cancelled by a person", show_default=True, help="Kept with the run."
+)
 @common_options(on=True)
 def cancel_command(*, run: str, reason: str, output: Output, settings: Settings) -> None:
-    """End a run for good; what its completed steps published stays published.
+    """End a run for good. What its completed steps published stays published.
 
-    RUN is a run's id, or a start of it that no other run has. The process working on the run
-    stops by itself, and an attempt in progress is refused at its next fence. One that has passed
-    its last fence may still publish; its report is not accepted, and the next run on that branch
-    won't start from such a commit unless a person says --from-head.
+    RUN is a run's id, or the unambiguous start of one. The process that works on the run stops by
+    itself, and an attempt in progress is refused at its next fence. An attempt that has passed its
+    last fence may still publish. Its report is not accepted, and the next run on that branch
+    doesn't start from such a commit without --from-head.
 
     \b
     JSON: {id, status, reason, output_ref}
@@ -234,31 +234,30 @@ def cancel_command(*, run: str, reason: str, output: Output, settings: Settings)
             "reason": record.reason,
             "output_ref": record.output_ref,
         },
-        lambda: Text(f"run {record.id} is {record.status}: {record.reason}"),
+        lambda: Text(f"run {record.id[:RUN_LENGTH]} is {record.status}: {record.reason}"),
     )
 
 
-# --- ``perago recover``: go on after a run that stopped, from the branch as it is now ---
 _SHOWN_COMMITS = 20
 
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--dry-run", is_flag=True, help="Only say what the run left behind; start nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what the run left behind; start nothing.")
 @common_options(starts_slowly=True, on=True, log_format=True)
 def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settings) -> int:
-    """Start a run as RUN was started, but from its branch's present head, and watch it to its end.
+    """Start a run like RUN, but from its branch's present head, and follow it to its end.
 
-    RUN is the id of a run, on Conductor of a workflow, or a start of it that no other one has. It
-    is for a run that stopped because its branch was not where it expected it: what is on the branch
-    now, whoever wrote it, is what the new run goes on from. Before it starts it says which commits
-    those are. Refused while RUN, or another run on that branch, is active.
+    RUN is a run's id (on Conductor a workflow's), or the unambiguous start of one. Use it after a
+    run that stopped because its branch was not where the run expected it: the new run continues
+    from what is on the branch now. The command first lists the commits that were added since.
+    Refused while RUN, or another run on that branch, is active.
 
     \b
     JSON: {"recovered": id, "status", "reason", "branch": "repository/branch", "accepted": id,
       "head": id, "leads_back": bool, "since": [the newest commits on top of the accepted one, as
-      of `history`], "run": the new one as of `run`; null with --dry-run}; of a run without a
-      workspace all but its own are null
+      of `history`], "run": the new one as of `run`; null with --dry-run}; for a run without a
+      workspace the fields about its branch are null
     """
     with status_line(STARTING):
         from perago.cli.options import close_with_command
@@ -309,14 +308,18 @@ def _layout(left: dict[str, Any]) -> RenderableType:
 
     from perago.cli.history import history_layout
 
-    lines = [Text(f"run {left['recovered']} is {left['status']}: {left['reason'] or 'no reason'}")]
+    run = left["recovered"][:RUN_LENGTH]
+    lines = [Text(f"run {run} is {left['status']}: {left['reason'] or 'no reason'}")]
     if left["branch"] is None:
         return Group(*lines)
-    lines.append(Text(f"its last accepted commit is {left['accepted']}"))
+    accepted, head = (left[name][:COMMIT_LENGTH] for name in ("accepted", "head"))
+    lines.append(Text(f"its last accepted commit is {accepted}"))
     if left["head"] == left["accepted"]:
-        return Group(*lines, Text(f"{left['branch']} is there still: the new run goes on from it"))
-    lines.append(Text(f"{left['branch']} is at {left['head']}: the new run goes on from there"))
+        return Group(
+            *lines, Text(f"{left['branch']} is still there: the new run continues from it")
+        )
+    lines.append(Text(f"{left['branch']} is at {head}: the new run continues from there"))
     if not left["leads_back"]:
-        elsewhere = "the accepted commit isn't in the branch's history: it was moved, or made anew"
-        return Group(*lines, Text(elsewhere, style="yellow"))
-    return Group(*lines, Text("written since, newest first:"), history_layout(left["since"]))
+        moved = "the branch was reset or created again: its history lacks the accepted commit"
+        return Group(*lines, Text(moved, style="yellow"))
+    return Group(*lines, Text("commits since then, newest first:"), history_layout(left["since"]))

@@ -1,4 +1,4 @@
-"""``perago stack``: real servers on loopback, for development and tests."""
+"""``perago stack``: real servers on this machine, for development and tests."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 Named = tuple[str, ...] | None
 
-_SECONDS_BETWEEN_LOOKS = 0.2
+_FOLLOW_SECONDS = 0.2
 
 
 def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Named:
-    """The servers that are named; None if none is."""
+    """The named servers; None if none is named."""
     from perago.stack import stack
 
     known = stack.names()
@@ -44,25 +44,24 @@ _servers = click.argument("servers", metavar="[SERVER]...", nargs=-1, callback=_
 
 @click.group()
 def command() -> None:
-    """Real servers on this machine alone, without Docker: lakeFS, Conductor and Spark.
+    """Run real servers on this machine, without Docker: lakeFS, Conductor and Spark.
 
-    Where a command takes a SERVER, it is `lakefs`, `conductor`, `spark` (a master and two workers)
-    or `spark-connect`; without one lakeFS and Conductor are meant, and what else was started.
-    They are got once, and kept outside the project in $PERAGO_TOOLS or the user's cache; what a
-    stack writes is in $PERAGO_STACK or .perago/stack. Other commands find a stack that is up by
-    its settings file there.
+    SERVER is `lakefs`, `conductor`, `spark` (a master and two workers) or `spark-connect`. Without
+    it, commands work on lakeFS, Conductor and any other server that was started. Their programs are
+    fetched once, into $PERAGO_TOOLS or the user's cache. Their data is in $PERAGO_STACK or
+    .perago/stack, with the settings file by which other commands find a running stack.
     """
 
 
-@command.command(short_help="Get what is missing, start the servers, wait until they answer.")
+@command.command(short_help="Fetch what is missing, start the servers, wait until they answer.")
 @_servers
 @common
 def up(*, servers: Named, output: Output, settings: Settings) -> None:
-    """Get what is missing, start the servers, wait until they answer. Again: repairs what died.
+    """Fetch what is missing, start the servers, wait until they answer.
 
-    The first time on a machine lakeFS is built from source, Conductor fetched and started once,
-    which takes some minutes. Tasks use a Spark of the stack only where SPARK_MASTER or
-    SPARK_REMOTE says so; `up` shows what to set.
+    Run it again to restart servers that died. The first time on a machine takes some minutes:
+    lakeFS is built from source, and Conductor is downloaded. Tasks use the stack's Spark only if
+    SPARK_MASTER or SPARK_REMOTE names it; `up` shows what to set.
 
     \b
     JSON: as of `status`, and "started": [name]
@@ -77,10 +76,10 @@ def up(*, servers: Named, output: Output, settings: Settings) -> None:
 
 
 @command.command(short_help="Stop the servers; their data stays.")
-@click.option("--delete-data", is_flag=True, help="Delete data, logs and credentials as well.")
+@click.option("--delete-data", is_flag=True, help="Delete data, logs and credentials, too.")
 @common
 def down(*, delete_data: bool, output: Output, settings: Settings) -> None:
-    """Stop the servers. Their data stays for the next `up`, unless it is to be deleted.
+    """Stop the servers. Their data stays for the next `up`, except with --delete-data.
 
     \b
     JSON: {"stopped": [name], "deleted_data": bool}
@@ -93,11 +92,11 @@ def down(*, delete_data: bool, output: Output, settings: Settings) -> None:
     output.show(document, lambda: _down_layout(stopped, delete_data=delete_data))
 
 
-@command.command(short_help="Show how the servers are.")
+@command.command(short_help="Show which servers run and answer.")
 @_servers
 @common
 def status(*, servers: Named, output: Output, settings: Settings) -> int:
-    """Show how the servers are. Exit code 1 unless all of them run and answer.
+    """Show which servers run and answer. Exit code 1 unless all of them do.
 
     \b
     JSON: {"ok": bool, "settings_file": path, "servers": [{name, version,
@@ -109,15 +108,15 @@ def status(*, servers: Named, output: Output, settings: Settings) -> int:
     return 0 if document["ok"] else 1
 
 
-@command.command(short_help="Show what the servers logged.")
+@command.command(short_help="Show the servers' logs.")
 @_servers
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C, as it is written.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines until Ctrl-C.")
 @click.option(
     "--lines",
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
-    help="How many lines to show of each, from the end.",
+    help="How many lines to show of each log, from the end.",
 )
 @common
 def logs(
@@ -128,7 +127,7 @@ def logs(
     output: Output,
     settings: Settings,
 ) -> None:
-    """Show the end of what the servers logged.
+    """Show the end of the servers' logs.
 
     \b
     JSON: {"logs": [{name, path, bytes}]}: programs read the files
@@ -143,7 +142,7 @@ def logs(
         output.show({"logs": listed}, lambda: "")
         return
     if not found:
-        echo_err("nothing was logged: `perago stack up` starts the servers")
+        echo_err("there are no logs: `perago stack up` starts the servers")
     with until_reader_leaves():
         ends = {path: path.stat().st_size for _, path in found}
         heading = _Heading(found)
@@ -155,12 +154,12 @@ def logs(
             _follow(ends, heading)
 
 
-@command.command(short_help="Only get what is missing, and start nothing.")
+@command.command(short_help="Only fetch what is missing; start nothing.")
 @_servers
-@click.option("--quiet", is_flag=True, help="Say nothing when there is nothing to get.")
+@click.option("--quiet", is_flag=True, help="Print nothing if nothing is missing.")
 @common
 def prepare(*, servers: Named, quiet: bool, output: Output, settings: Settings) -> None:
-    """Get what the servers need, and start nothing. Without a SERVER: what any of them needs.
+    """Fetch what the servers need, and start nothing. Without SERVER, for all servers.
 
     \b
     JSON: {"got": [name], "tools": path}
@@ -174,14 +173,14 @@ def prepare(*, servers: Named, quiet: bool, output: Output, settings: Settings) 
     with _progress() as show:
         got = stack.prepare(show, only=servers)
     if got or not quiet or output.as_json:
-        line = f"got {', '.join(got)}" if got else "nothing is missing"
+        line = f"fetched {', '.join(got)}" if got else "nothing is missing"
         document = {"got": got, "tools": str(tools_directory())}
         output.show(document, lambda: Text(f"{line}; {tools_directory()}"))
 
 
 @contextmanager
 def _progress() -> Iterator[OnLine]:
-    """One line that changes, with the time it takes, on a terminal; else a line for each step."""
+    """On a terminal one line that changes, with the time it takes; else a line for each step."""
     if not is_terminal(sys.stderr):
         yield echo_err
         return
@@ -223,9 +222,9 @@ def _up_layout(document: dict[str, object]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    said = "started" if document["started"] else "all are running already"
+    done = "started" if document["started"] else "all are running already"
     to_use = [f"to use it: export {one['use']}" for one in _listed(document) if one["use"]]
-    lines = [f"{said}; settings: {document['settings_file']}", *to_use]
+    lines = [f"{done}; settings: {document['settings_file']}", *to_use]
     return Group(_status_layout(document), *map(Text, lines))
 
 
@@ -262,7 +261,7 @@ def _down_layout(stopped: list[str], *, delete_data: bool) -> RenderableType:
 
 
 class _Heading:
-    """Names the server whose lines follow, where there are several and it is another one."""
+    """Names the server before its lines, if there are several and it is another than before."""
 
     def __init__(self, logs: list[tuple[str, Path]]) -> None:
         self._names = {path: name for name, path in logs}
@@ -275,7 +274,7 @@ class _Heading:
 
 
 def _follow(ends: dict[Path, int], heading: _Heading) -> None:
-    """Show what is added to the files from where they end now."""
+    """Print what is appended to the files from now on."""
     while True:
         for path, end in ends.items():
             with path.open("rb") as source:
@@ -285,4 +284,4 @@ def _follow(ends: dict[Path, int], heading: _Heading) -> None:
                 heading.before(path)
                 click.echo(added, nl=False)
             ends[path] = end + len(added)
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_FOLLOW_SECONDS)

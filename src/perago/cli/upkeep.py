@@ -1,4 +1,4 @@
-"""``perago gc``: what crashed attempts left behind, and bytes that nothing refers to."""
+"""``perago gc`` and ``perago verify``: remove leftovers, and check the store's hashes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def parse_period(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> float | None:
-    """The seconds of ``90s``, ``15m``, ``12h``, ``7d`` or ``2w``; None if none is given."""
+    """The seconds of ``90s``, ``15m``, ``12h``, ``7d`` or ``2w``; None for None."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value.strip())
     if match is None:
-        raise click.BadParameter(f"{value!r} is no period: write 90s, 15m, 12h, 7d or 2w.")
+        raise click.BadParameter(f"{value!r} is not a period: write 90s, 15m, 12h, 7d or 2w.")
     return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
@@ -43,17 +43,17 @@ def parse_period(
     metavar="PERIOD",
     default="7d",
     show_default=True,
-    help="Keep commits that were made, or last were a branch's head, within this time.",
+    help="Keep commits that were created, or last were a branch's head, within this time.",
 )
 @click.option(
     "--orphans-after",
     callback=parse_period,
     metavar="PERIOD",
-    help="Remove a staging branch of an attempt that this machine doesn't know, if it began longer "
-    "ago than this. Has to exceed the longest attempt. One of a task that Conductor knows goes an "
-    "hour after that has ended.  [default: 1h; on lakeFS 7d]",
+    help="Remove the staging branch of an attempt that this machine doesn't know, if it started "
+    "longer ago than this. Must exceed the longest attempt. If Conductor knows the task, the "
+    "branch is removed an hour after the task ended.  [default: 1h; on lakeFS 7d]",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @common_options(on=True)
 def gc_command(
     *,
@@ -63,15 +63,15 @@ def gc_command(
     output: Output,
     settings: Settings,
 ) -> None:
-    """Remove what dead attempts left, then commits and bytes no branch leads to.
+    """Remove what dead attempts left, then commits and bytes that no branch refers to.
 
-    Attempts that are going on on this machine are never touched. Of others only the staging
-    branches are seen, and when they began: one that takes longer than --orphans-after loses its
-    branch, and fails. With --on conductor it is asked which attempts have ended, and none that
-    hasn't is touched. Uploads under way are waited for, up to 30 seconds.
+    Attempts that run on this machine are never touched. Of attempts elsewhere, Perago only sees the
+    staging branch and when it was created: an attempt that takes longer than --orphans-after loses
+    its branch, and fails. With --on conductor, Conductor says which attempts have ended, and no
+    other is touched. The command waits up to 30 seconds for uploads in progress.
 
-    On lakeFS, which collects its own commits and bytes, the machine's object cache is cut to its
-    limit instead. What can't be looked into or removed there is told, and the rest is seen to.
+    lakeFS collects its own commits and bytes. There the command cuts this machine's object cache to
+    its limit instead. What can't be read or removed is listed, and the rest is still removed.
 
     \b
     JSON: {"dry_run", "directories": [path], "staging_branches": ["repository/branch"],
@@ -91,7 +91,7 @@ def gc_command(
 def _assert_no_period() -> None:
     said = click.get_current_context().get_parameter_source("keep")
     if said is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("--keep is about the embedded store: lakeFS collects its own.")
+        raise click.UsageError("--keep is for the embedded store: lakeFS collects its own commits.")
 
 
 def _embedded(
@@ -125,7 +125,7 @@ def _on_lakefs(
 def _leftovers(
     store: Store, settings: Settings, orphan_seconds: float, *, dry_run: bool
 ) -> dict[str, object]:
-    """Collect what dead attempts left, and say what that was."""
+    """Remove what dead attempts left; what that was, as JSON."""
     from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import collect_leftovers
     from perago.ports.orchestrator import SharedRuns
@@ -155,12 +155,12 @@ def _gc_layout(done: dict[str, object], also: str) -> RenderableType:
     directories, branches = _listed(done["directories"]), _listed(done["staging_branches"])
     young = _listed(done["too_young"])
     verb = "would remove" if done["dry_run"] else "removed"
-    spared = [f"left alone, may be somebody's elsewhere: {name}" for name in young]
+    spared = [f"skipped, may belong to another machine: {name}" for name in young]
     summary = (
         f"{verb} {count(len(directories), 'attempt directory')}, "
         f"{count(len(branches), 'staging branch')}, {also}"
     )
-    troubles = [f"left alone, {problem}" for problem in _listed(done["problems"])]
+    troubles = [f"skipped, {problem}" for problem in _listed(done["problems"])]
     return Text("\n".join([*directories, *branches, *spared, *troubles, summary]))
 
 
@@ -175,31 +175,25 @@ def _store_words(done: dict[str, object]) -> str:
 def _cache_words(done: dict[str, object]) -> str:
     cache = done["cache"]
     assert isinstance(cache, dict)  # noqa: S101 - so made above
-    return (
-        f"{size(cache['removed_bytes'])} of the object cache, which takes "
-        f"{size(cache['kept_bytes'])}"
-    )
+    return f"{size(cache['removed_bytes'])} of the object cache, {size(cache['kept_bytes'])} kept"
 
 
 def _listed(value: object) -> list[str]:
     return value if isinstance(value, list) else []
 
 
-# --- ``perago verify``: every hash in the store, computed again ---
-
-
 @click.command()
 @common_options(on=True)
 def verify_command(*, output: Output, settings: Settings) -> int:
-    """Follow every chain from branch to bytes and re-hash all of it. Exit code 1 for any damage.
+    """Re-hash everything that the store's branches refer to. Exit code 1 for any damage.
 
-    Of the embedded store only: lakeFS looks after its own bytes.
+    For the embedded store only: lakeFS checks its own bytes.
 
     \b
     JSON: {"clean": bool, "branches", "commits", "trees", "ranges", "objects", "bytes",
       "unreferenced_objects", "missing", "corrupt",
       "findings": [{damage: "missing" | "corrupt", kind, id, detail, affected}]}
-    "affected" lists the "repository/branch: key" of every branch that shows a damaged object now.
+    "affected" lists the "repository/branch: key" of every branch head with a damaged object.
     """
     from dataclasses import asdict
 
@@ -209,8 +203,8 @@ def verify_command(*, output: Output, settings: Settings) -> int:
 
     if settings.store == "lakefs":
         raise RuntimeConfigError(
-            "there is nothing to verify on lakeFS: it keeps its own bytes, and Perago checks every "
-            "object that it fetches from there",
+            "there is nothing to verify on lakeFS: it checks its own bytes, and Perago checks "
+            "every object that it fetches",
             fix="`perago verify --on embedded` verifies the embedded store of this home",
         )
     store = close_with_command(open_embedded(settings))
@@ -228,7 +222,7 @@ def verify_command(*, output: Output, settings: Settings) -> int:
 
 
 def _affected(store: Store, damaged: set[str]) -> dict[str, list[str]]:
-    """Where each damaged object stands in the branches' heads, as far as they can be read."""
+    """Where each damaged object is in branch heads, as far as they can be read."""
     found: dict[str, list[str]] = {}
     for repository in store.repositories() if damaged else ():
         for branch in store.branches(repository):
@@ -250,7 +244,7 @@ def _verify_layout(report: dict[str, object]) -> RenderableType:
         count(int(str(report[f"{noun}{'es' if noun == 'branch' else 's'}"])), noun)
         for noun in ("branch", "commit", "object")
     )
-    looked = Text(f"looked at {counts}, {size(int(str(report['bytes'])))}")
+    looked = Text(f"checked {counts}, {size(int(str(report['bytes'])))}")
     findings = report["findings"]
     if not isinstance(findings, list) or not findings:
         return Group(looked, Text("nothing missing, nothing corrupt", style="green"))
@@ -259,12 +253,12 @@ def _verify_layout(report: dict[str, object]) -> RenderableType:
         for f in findings
     ]
     advice = (
-        "what is damaged can't be published or exported; restore the store's directory from a "
+        "damaged objects can't be published or exported: restore the store's directory from a "
         "backup, or import the affected files again"
     )
     return Group(
         looked,
-        table(("", "what", "which, and what was seen"), rows, whole=2),
+        table(("", "what", "id and detail"), rows, whole=2),
         Text(f"{report['missing']} missing, {report['corrupt']} corrupt", style="red"),
         Text(advice),
     )
