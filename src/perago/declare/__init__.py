@@ -1,1 +1,4 @@
-"""What users write: tasks, workspaces, guardrails, controls, pipelines. Imports only the model."""
+"""What task authors write: tasks, workspaces, guardrails, pipelines.
+
+Private: the public names are in :mod:`perago`. Nothing here knows how a task is run.
+"""

@@ -1,4 +1,4 @@
-"""Finds tasks and pipelines in users' modules, and says where a module is wrong."""
+"""Imports users' modules and finds their tasks and pipelines; errors name the file and line."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NOT_THE_USERS = (
 
 
 def load_module(target: str) -> ModuleType:
-    """Import a module by name or by the path of its file, from the current directory on.
+    """Import a module by name, or by the path of its file, with the current directory importable.
 
-    A path outside the current directory gets its own directory put on ``sys.path``, as Python does
-    for a script. Raises TaskDefinitionError naming file, line and error if it can't be imported.
+    For a file outside the current directory, its own directory is put on ``sys.path``, as Python
+    does for a script. Raises TaskDefinitionError with file, line and error if the import fails.
     """
     name, root, file = _module_name(target)
     if str(root) not in sys.path:
@@ -56,10 +56,10 @@ def load_module(target: str) -> ModuleType:
 
 
 def load_pipeline(target: str) -> Pipeline:
-    """The pipeline at ``module:attribute``; the attribute may be left out where there is only one.
+    """The pipeline at ``module:attribute``; without an attribute, the module's only pipeline.
 
-    Raises TaskDefinitionError, listing what the module has, and for a task in it that no worker
-    process could find.
+    Raises TaskDefinitionError if there is none, listing those the module has, and if it has a task
+    that a worker process can't find.
     """
     module_target, _, attribute = target.partition(":")
     module = load_module(module_target)
@@ -81,7 +81,7 @@ def load_pipeline(target: str) -> Pipeline:
         )
     for step in found[attribute].steps:
         find_task(step.task.module, step.task.name)
-    # A path outside the current directory means nothing as a module name to another process.
+    # Another process can't import a file outside the current directory by its module name.
     _, root, file = _module_name(module_target)
     home = module.__name__ if file is None or root == Path.cwd() else str(file)
     return replace(found[attribute], target=f"{home}:{attribute}")
@@ -93,7 +93,7 @@ def pipelines_of(module: ModuleType) -> dict[str, Pipeline]:
 
 
 def tasks_of(module: ModuleType) -> list[AnyTask]:
-    """The tasks a module declares, imports, or runs in its pipelines, each once."""
+    """The tasks that a module declares, imports, or uses in its pipelines, each once."""
     own = [value for value in vars(module).values() if isinstance(value, Task)]
     run = [task for pipeline in pipelines_of(module).values() for task in pipeline.tasks]
     return list(by_name((*own, *run)).values())
@@ -121,7 +121,7 @@ def find_task(module_name: str, task_name: str) -> AnyTask:
 
 
 def _module_name(target: str) -> tuple[str, Path, Path | None]:
-    """The import name, the directory it is found from and, if a path was given, the file."""
+    """The module's name, the directory to import it from and, for a path, the file."""
     here = Path.cwd()
     if not target.endswith(".py"):
         return target, here, None
@@ -136,14 +136,14 @@ def _module_name(target: str) -> tuple[str, Path, Path | None]:
         root, parts = file.parent, (file.stem,)
     if not file.stem.isidentifier():
         raise TaskDefinitionError(
-            f"{target!r} can't be imported: {file.stem!r} is no Python name",
+            f"{target!r} can't be imported: {file.stem!r} is not a Python name",
             fix=f"rename it to {re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}.py",
         )
     return ".".join(parts), root, file
 
 
 def _located(error: BaseException) -> TaskDefinitionError:
-    """The user's mistake with the line it is on: the last one that is not Perago's or Python's."""
+    """The error with the line that caused it: the last one that isn't Perago's or Python's."""
     if isinstance(error, TaskDefinitionError):
         if re.match(r"\S+\.py:\d+: ", error.message):
             return error

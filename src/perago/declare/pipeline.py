@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineStep:
-    """A step in its place. ``params`` holds JSON values and :class:`ResultField`s."""
+    """A step of a pipeline. ``params`` holds JSON values and :class:`ResultField`s."""
 
     reference: str
     task: AnyTask
@@ -30,7 +30,7 @@ class PipelineStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """A declared pipeline. ``target`` is where a process finds it: ``module:attribute``."""
+    """A declared pipeline. A process finds it by ``target``: ``module:attribute``."""
 
     name: str
     steps: tuple[PipelineStep, ...]
@@ -42,9 +42,9 @@ class Pipeline:
         return list(by_name(step.task for step in self.steps).values())
 
     def resolve_step(self, key: str) -> PipelineStep:
-        """The step a person means: by reference, task name, its last part, or function name.
+        """The step that a user names: by reference, task name, its last part, or function name.
 
-        Raises RuntimeConfigError if none or several answer to it.
+        Raises RuntimeConfigError if no step, or more than one, has that name.
         """
         for spelling in _SPELLINGS:
             found = [step for step in self.steps if spelling(step) == key]
@@ -70,9 +70,9 @@ class Pipeline:
         return step.reference
 
     def plan(self, params: Mapping[str, Mapping[str, object]] | None = None) -> RunPlan:
-        """The run to start, with ``params`` by step on top of what the declaration gives.
+        """The run to start. ``params``, by step, override those of the declaration.
 
-        Raises RuntimeConfigError naming every field that is missing, unknown or refused.
+        Raises RuntimeConfigError naming every field that is missing, unknown or wrong.
         """
         overrides = self._overrides(params or {})
         problems: list[tuple[str, str]] = []
@@ -114,7 +114,7 @@ class Pipeline:
         return resolved
 
     def _problems(self, step: PipelineStep, params: Mapping[str, object]) -> list[tuple[str, str]]:
-        """What is wrong with a step's complete params, each with its fix."""
+        """The problems of a step's complete params, each with its fix."""
         pending = frozenset(k for k, v in params.items() if isinstance(v, ResultField))
         known = {k: v for k, v in params.items() if k not in pending}
         task, key = step.task, self.short_name(step)
@@ -131,7 +131,8 @@ def pipeline(name: str, steps: Sequence[AnyTask | Step[Any]]) -> Pipeline:
     """Declare a serial chain: each step starts from what the one before it published.
 
     A step is a task or ``task.with_params(…)``, where a value may be a result field of an earlier
-    step. Raises TaskDefinitionError for an empty chain and a reference that can't be resolved.
+    step. Raises TaskDefinitionError for an empty chain, for a wrong name, and for a result of a
+    step that isn't earlier in the chain.
     """
     _check_name(name)
     _check_is_list(name, steps)
@@ -189,7 +190,7 @@ def _step(pipeline_name: str, step: object) -> Step[Any]:
 
 
 def _references(chain: Sequence[Step[Any]]) -> list[str]:
-    """One name per step that Conductor expressions, which split on dots, can carry."""
+    """A unique name for each step, without dots: Conductor's expressions split on them."""
     taken: list[str] = []
     for step in chain:
         base = re.sub(r"[^A-Za-z0-9_]", "_", step.task.name)
@@ -203,19 +204,19 @@ def _references(chain: Sequence[Step[Any]]) -> list[str]:
 def _earlier_result(
     value: ResultReference, chain: Sequence[Step[Any]], index: int, where: str
 ) -> ResultField:
-    """Which step's result the step at ``index`` refers to; it must stand before it, and once."""
+    """The step whose result the step at ``index`` uses. It must be earlier, and unique."""
     places = [i for i, step in enumerate(chain) if value.source in (step, step.task)]
     references = _references(chain)
     if not places:
         raise TaskDefinitionError(
-            f"{where} takes {value.written}, which is no step of this pipeline",
+            f"{where} takes {value.written}, which isn't a step of this pipeline",
             fix=f"put that step into the list, before {references[index]}",
         )
     if len(places) > 1:
         task = chain[places[0]].task
         attributes = ".".join(("first.result", *value.path))
         raise TaskDefinitionError(
-            f"{where} takes {value.written}, and that stands {len(places)} times in this pipeline",
+            f"{where} takes {value.written}, but that task is {len(places)} times in this pipeline",
             fix=f"name the step you mean: first = {task.__name__}.with_params(…), "
             f"then {attributes}",
         )

@@ -1,4 +1,4 @@
-"""Reads a task body's signature, and says what it should have been where it isn't that."""
+"""Reads the signature of a task's body. An error has the corrected ``def`` line as its fix."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 SPARK = "spark"
 
 ENGINES: dict[type, str] = {Path: "local", SparkWorkspace: SPARK}
-"""Which engine serves a body, by the type of its workspace parameter."""
+"""The engine of a task, by the type of its body's workspace parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodySignature:
-    """What a body takes and returns. ``engine`` is None for a workspace-free task."""
+    """The models a body takes and returns. ``engine`` is None without a workspace."""
 
     params: type[BaseModel]
     result: type[BaseModel]
@@ -35,7 +35,7 @@ class BodySignature:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a body is written."""
+    """A file and a line in it."""
 
     file: str
     line: int
@@ -47,7 +47,7 @@ class Location:
 
 
 def location_of(body: Callable[..., object]) -> Location:
-    """The line of its ``def``; a code object only knows the line of the first decorator."""
+    """The line of the body's ``def``; a code object has only that of the first decorator."""
     code = inspect.unwrap(body).__code__
     line = code.co_firstlineno
     while text := linecache.getline(code.co_filename, line):
@@ -60,7 +60,7 @@ def location_of(body: Callable[..., object]) -> Location:
 def read_signature(
     body: object, *, task_name: str, with_workspace: bool, scope: Mapping[str, Any]
 ) -> BodySignature:
-    """The body's contract. ``scope`` holds the names around a body that is a nested function.
+    """The body's models. ``scope`` has the local names around a nested function.
 
     Raises TaskDefinitionError, with file, line and the corrected line, for any other shape than
     ``(workspace, params) -> Result`` or, without a workspace, ``(params) -> Result``.
@@ -76,7 +76,7 @@ def read_signature(
 
 @dataclass(frozen=True)
 class _Reader:
-    """The checks, in the order in which a person reading the signature would make them."""
+    """The checks, in the order in which one reads a signature."""
 
     body: FunctionType
     task_name: str
@@ -148,7 +148,8 @@ class _Reader:
         if not _is_workspace(hints[name]):
             known = " or ".join(kind.__name__ for kind in ENGINES)
             self._refuse(
-                f"the workspace parameter {name!r} is a {_name(hints[name])}, and must be {known}"
+                f"the workspace parameter {name!r} is a {type_name(hints[name])}, and must be "
+                f"{known}"
             )
         return ENGINES[hints[name]]
 
@@ -156,14 +157,14 @@ class _Reader:
         annotation = hints[name]
         if not _is_model(annotation):
             self._refuse(
-                f"{_described(name)} is a {_name(annotation)}, and must be a class of yours that "
-                f"derives from pydantic.BaseModel"
+                f"{_described(name)} is a {type_name(annotation)}, and must be a class of yours "
+                f"that derives from pydantic.BaseModel"
             )
         if issubclass(annotation, RootModel):
             raise self._error(
-                f"{_described(name)} is the RootModel {_name(annotation)}, and contracts have "
+                f"{_described(name)} is the RootModel {type_name(annotation)}, and contracts have "
                 f"named fields",
-                fix=f"write class {_name(annotation)}(BaseModel): with a field for that value",
+                fix=f"write class {type_name(annotation)}(BaseModel): with a field for that value",
             )
         return cast("type[BaseModel]", annotation)
 
@@ -176,20 +177,22 @@ class _Reader:
         )
 
     def _corrected(self) -> str:
-        """The ``def`` line as it should be, keeping what is right about it."""
+        """The ``def`` line as it should be; what is right about it stays."""
         hints = self._resolvable_hints()
         models = [p.name for p in self._parameters if _is_model(hints.get(p.name))]
         workspaces = [p.name for p in self._parameters if _is_workspace(hints.get(p.name))]
         if models and not workspaces:
             workspaces = [p.name for p in self._parameters if p.name != models[0]]
         camel = "".join(word.title() for word in self.body.__name__.split("_"))
-        taken = f"{models[0]}: {_name(hints[models[0]])}" if models else f"params: {camel}Params"
+        taken = (
+            f"{models[0]}: {type_name(hints[models[0]])}" if models else f"params: {camel}Params"
+        )
         if self.with_workspace:
             kind = hints.get(workspaces[0]) if workspaces else None
-            written = _name(kind) if _is_workspace(kind) else "Path"
+            written = type_name(kind) if _is_workspace(kind) else "Path"
             taken = f"{workspaces[0] if workspaces else 'workspace'}: {written}, {taken}"
         returned = hints.get("return")
-        result = _name(returned) if _is_model(returned) else f"{camel}Result"
+        result = type_name(returned) if _is_model(returned) else f"{camel}Result"
         return f"def {self.body.__name__}({taken}) -> {result}:"
 
     def _resolvable_hints(self) -> dict[str, Any]:
@@ -215,5 +218,5 @@ def _is_model(annotation: object) -> bool:
     )
 
 
-def _name(annotation: object) -> str:
+def type_name(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)

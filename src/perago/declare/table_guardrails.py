@@ -1,4 +1,4 @@
-"""``require_table``: what must hold of the data in a table, checked where it is written."""
+"""``require_table``: a guardrail on the data of a table."""
 
 from __future__ import annotations
 
@@ -28,118 +28,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-# --- Spark SQL's type names: which ones there are, and the one way Spark itself writes each ---
-_PLAIN = {
-    "boolean": "boolean",
-    "tinyint": "tinyint",
-    "byte": "tinyint",
-    "smallint": "smallint",
-    "short": "smallint",
-    "int": "int",
-    "integer": "int",
-    "bigint": "bigint",
-    "long": "bigint",
-    "float": "float",
-    "real": "float",
-    "double": "double",
-    "decimal": "decimal(10,0)",
-    "dec": "decimal(10,0)",
-    "numeric": "decimal(10,0)",
-    "string": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-    "variant": "variant",
-}
-_DECIMALS = ("decimal", "dec", "numeric")
-_TOKEN = re.compile(r"\s*(`[^`]+`|[^\s<>(),:`]+|[<>(),:])")
-KNOWN_TYPES = (*sorted({*_PLAIN.values()} - {"decimal(10,0)"}), "decimal", "array", "map", "struct")
-
-
-def canonical_type(text: str) -> str:
-    """The type as a schema shows it: ``LONG`` is ``bigint``.
-
-    Nested types are written as Spark writes them: ``struct<title:string,plays:array<int>>``.
-    Raises ValueError, saying what is wrong.
-    """
-    reader = _Reader(_TOKEN.findall(text))
-    if "".join(reader.tokens) != _outside_of_names(text):
-        raise ValueError("it can't be read as a type")
-    canonical = reader.type()
-    if reader.position < len(reader.tokens):
-        raise ValueError(f"{reader.tokens[reader.position]!r} is left over")
-    return canonical
-
-
-def _outside_of_names(text: str) -> str:
-    """The text without blanks, but for those inside of quoted names."""
-    return re.sub(r"(`[^`]*`)|\s+", r"\1", text)
-
-
-@dataclass
-class _Reader:
-    tokens: list[str]
-    position: int = 0
-
-    def type(self) -> str:
-        name = self._next("a type").lower()
-        if name in _DECIMALS and self._has("("):
-            precision = self._number()
-            scale = self._number() if self._has(",") else 0
-            self._expect(")")
-            return f"decimal({precision},{scale})"
-        if name == "array":
-            self._expect("<")
-            element = self.type()
-            self._expect(">")
-            return f"array<{element}>"
-        if name == "map":
-            self._expect("<")
-            key = self.type()
-            self._expect(",")
-            value = self.type()
-            self._expect(">")
-            return f"map<{key},{value}>"
-        if name == "struct":
-            self._expect("<")
-            fields = [self._field()]
-            while self._has(","):
-                fields.append(self._field())
-            self._expect(">")
-            return f"struct<{','.join(fields)}>"
-        if name not in _PLAIN:
-            raise ValueError(f"there is no type {name!r}")
-        return _PLAIN[name]
-
-    def _field(self) -> str:
-        name = self._next("a field's name").strip("`")
-        self._expect(":")
-        return f"{name}:{self.type()}"
-
-    def _number(self) -> int:
-        text = self._next("a number")
-        if not text.isdecimal():
-            raise ValueError(f"{text!r} is no number")
-        return int(text)
-
-    def _has(self, token: str) -> bool:
-        found = self.tokens[self.position : self.position + 1] == [token]
-        self.position += found
-        return found
-
-    def _expect(self, token: str) -> None:
-        if not self._has(token):
-            raise ValueError(f"{token!r} is missing")
-
-    def _next(self, wanted: str) -> str:
-        if self.position == len(self.tokens):
-            raise ValueError(f"{wanted} is missing")
-        self.position += 1
-        return self.tokens[self.position - 1]
-
-
 Columns: TypeAlias = Mapping[str, str] | Sequence[str]
 Rows: TypeAlias = int | tuple[int, int | None]
 Keys: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
@@ -165,26 +53,26 @@ def require_table(
     hide_values: bool = False,
     fingerprint: bool = False,
 ) -> TableRules:
-    """The table at ``path`` can be read by Spark, and its data keeps these rules, each exactly.
+    """Spark can read the table at ``path``, and its data satisfies these rules.
 
-    ``columns``: these are there, with these types where a mapping gives them; others may be too.
-    ``rows``: the least number of rows, or ``(least, most)``.
-    ``unique``: no two rows have the same values in these columns, nulls being alike; a list of
+    ``columns``: these exist, of these types if it is a mapping; others may exist, too.
+    ``rows``: the least number of rows, or ``(least, most)``; None as ``most`` is no limit.
+    ``unique``: no two rows have the same values in these columns, where nulls are equal; a list of
     lists is several keys. ``not_null``: no nulls in these columns.
-    ``where``: a SQL condition, or several, that is true of every row: a null isn't.
+    ``where``: a SQL condition, or several, that is true of every row: null isn't true.
     ``references``: ``{"song_id": "catalogue:id"}``, every song_id is an id in the table at
     ``catalogue``; ``{("year", "month"): ("calendar", "y", "m")}`` for keys of several columns. Keys
-    with a null need no partner.
+    with a null are not checked.
     ``schema``: a pandera schema for PySpark.
-    ``format``: told from the files' names if left out. ``options``: those of Spark's reader, such
-    as ``{"header": True}`` for CSV; a table that is referred to is read as its own
-    ``require_table`` says.
-    ``hide_values``: no value of the data is shown where a rule is broken.
-    ``fingerprint``: have a hash of the rows, whatever their order and files, kept with the
+    ``format``: defaults to that of the files' names. ``options``: those of Spark's reader, such as
+    ``{"header": True}`` for CSV. A table in ``references`` is read as its own ``require_table``
+    says.
+    ``hide_values``: messages about broken rules show no values of the data.
+    ``fingerprint``: record a hash of the rows, independent of their order and files, with the
     publication.
 
-    A column may be a field inside of one: ``song.title``. Raises TaskDefinitionError for what can
-    never hold.
+    A column may be a nested field: ``song.title``. Raises TaskDefinitionError for an argument that
+    is wrong or can never hold.
     """
     written = as_text(path)
     call = _Call(f"require_table({written!r})")
@@ -205,7 +93,7 @@ def require_table(
 
 
 class _Call:
-    """One call of ``require_table``; each method reads one argument, or refuses it by name."""
+    """One call of ``require_table``. Each method checks an argument, and names it if wrong."""
 
     def __init__(self, call: str) -> None:
         self.call = call
@@ -250,7 +138,7 @@ class _Call:
         return [RowsRule(least, most)]
 
     def names(self, field: str, given: object) -> list[str]:
-        """A list of column names, each once. A bare string is no list: it would be its letters."""
+        """Column names without duplicates. A string is refused: its letters aren't names."""
         if given is None:
             return []
         if isinstance(given, str):
@@ -334,7 +222,7 @@ class _Call:
         return name
 
     def _spelled(self, name: str, value: object) -> str:
-        """As Spark's own readers take it."""
+        """The value as text, as Spark's readers expect it."""
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, (str, int, float)):
@@ -370,3 +258,116 @@ def _example(columns: tuple[str, ...], path: object) -> str:
     if len(columns) == 1:
         return f"{{{columns[0]!r}: '{path}:{columns[0]}'}}"
     return f"{{{columns!r}: {(path, *columns)!r}}}"
+
+
+# --- Spark SQL's types ----------------------------------------------------------------------------
+
+_PLAIN = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "byte": "tinyint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "int": "int",
+    "integer": "int",
+    "bigint": "bigint",
+    "long": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "decimal": "decimal(10,0)",
+    "dec": "decimal(10,0)",
+    "numeric": "decimal(10,0)",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "variant": "variant",
+}
+_DECIMALS = ("decimal", "dec", "numeric")
+_TOKEN = re.compile(r"\s*(`[^`]+`|[^\s<>(),:`]+|[<>(),:])")
+KNOWN_TYPES = (*sorted({*_PLAIN.values()} - {"decimal(10,0)"}), "decimal", "array", "map", "struct")
+
+
+def canonical_type(text: str) -> str:
+    """The type as Spark writes it: ``LONG`` is ``bigint``.
+
+    Nested types, too: ``struct<title:string,plays:array<int>>``. Raises ValueError, saying what is
+    wrong.
+    """
+    reader = _Reader(_TOKEN.findall(text))
+    if "".join(reader.tokens) != _outside_of_names(text):
+        raise ValueError("it is not a type")
+    canonical = reader.type()
+    if reader.position < len(reader.tokens):
+        raise ValueError(f"{reader.tokens[reader.position]!r} is left over")
+    return canonical
+
+
+def _outside_of_names(text: str) -> str:
+    """The text without spaces, except those in quoted names."""
+    return re.sub(r"(`[^`]*`)|\s+", r"\1", text)
+
+
+@dataclass
+class _Reader:
+    tokens: list[str]
+    position: int = 0
+
+    def type(self) -> str:
+        name = self._next("a type").lower()
+        if name in _DECIMALS and self._has("("):
+            precision = self._number()
+            scale = self._number() if self._has(",") else 0
+            self._expect(")")
+            return f"decimal({precision},{scale})"
+        if name == "array":
+            self._expect("<")
+            element = self.type()
+            self._expect(">")
+            return f"array<{element}>"
+        if name == "map":
+            self._expect("<")
+            key = self.type()
+            self._expect(",")
+            value = self.type()
+            self._expect(">")
+            return f"map<{key},{value}>"
+        if name == "struct":
+            self._expect("<")
+            fields = [self._field()]
+            while self._has(","):
+                fields.append(self._field())
+            self._expect(">")
+            return f"struct<{','.join(fields)}>"
+        if name not in _PLAIN:
+            raise ValueError(f"there is no type {name!r}")
+        return _PLAIN[name]
+
+    def _field(self) -> str:
+        name = self._next("a field's name").strip("`")
+        self._expect(":")
+        return f"{name}:{self.type()}"
+
+    def _number(self) -> int:
+        text = self._next("a number")
+        if not text.isdecimal():
+            raise ValueError(f"{text!r} is not a number")
+        return int(text)
+
+    def _has(self, token: str) -> bool:
+        found = self.tokens[self.position : self.position + 1] == [token]
+        self.position += found
+        return found
+
+    def _expect(self, token: str) -> None:
+        if not self._has(token):
+            raise ValueError(f"{token!r} is missing")
+
+    def _next(self, wanted: str) -> str:
+        if self.position == len(self.tokens):
+            raise ValueError(f"{wanted} is missing")
+        self.position += 1
+        return self.tokens[self.position - 1]

@@ -1,4 +1,4 @@
-"""``@task``: a function with a wire_json."""
+"""``@task``: declares a function with typed params and a typed result as a task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ W = TypeVar("W", Path, SparkWorkspace)
 
 
 class TaskOptions(Declaration):
-    """What ``@task`` takes."""
+    """The arguments of ``@task``."""
 
     written_as: ClassVar[str | None] = "@task"
 
@@ -58,7 +58,8 @@ class TaskOptions(Declaration):
         str,
         Field(
             pattern=r"\S",
-            description="the address of whoever answers for the task, such as 'data@example.com'",
+            description="the address of the person or team responsible for the task, such as "
+            "'data@example.com'",
         ),
     ]
     description: Annotated[str | None, Field(description="text")] = None
@@ -70,9 +71,9 @@ class TaskOptions(Declaration):
 
 
 class Task(Generic[Args, P, R]):
-    """A declared task. Calling it calls the body, and nothing else: a unit test needs no runtime.
+    """A declared task. Calling it only calls the body, so a unit test needs no runtime.
 
-    ``engine`` says how the body meets its data; None for a workspace-free task.
+    ``engine`` is the name of the engine that gives the body its data; None without a workspace.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Task(Generic[Args, P, R]):
         self.description = options.description or _first_line(body.__doc__)
 
     def __call__(self, *args: Args.args, **kwargs: Args.kwargs) -> R:
-        """Run the body right here."""
+        """Call the body, without guardrails or publication."""
         return self.body(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -101,17 +102,17 @@ class Task(Generic[Args, P, R]):
 
     @property
     def module(self) -> str:
-        """The name of the module that declares it."""
+        """The name of the module that declares the task."""
         return self.body.__module__
 
     @property
     def is_local(self) -> bool:
-        """Whether it is declared inside a function, where no other process can find it."""
+        """Whether it is declared inside a function, where no worker process can find it."""
         return "<locals>" in self.__qualname__
 
     @property
     def location(self) -> Location:
-        """Where its body is written."""
+        """The file and line of the body."""
         return location_of(self.body)
 
     def parse_params(self, raw: object) -> P:
@@ -130,7 +131,7 @@ class Task(Generic[Args, P, R]):
 
     @property
     def result(self) -> R:
-        """What the task will return; a field of it may be a later step's param.
+        """The task's future result: a field of it can be a later step's param.
 
         Typed as the result itself, so that a type checker knows its fields.
         """
@@ -139,11 +140,11 @@ class Task(Generic[Args, P, R]):
 
 
 AnyTask: TypeAlias = Task[..., Any, Any]
-"""A task whatever its models: what the runtime handles."""
+"""A task of any models."""
 
 
 class WorkspaceTaskDecorator(Protocol):
-    """Turns a body with a workspace into a task."""
+    """``@task(…)`` with a workspace, applied to a body."""
 
     def __call__(self, body: Callable[[W, P], R], /) -> Task[[W, P], P, R]:
         """Check the body's signature and register the task."""
@@ -151,7 +152,7 @@ class WorkspaceTaskDecorator(Protocol):
 
 
 class PlainTaskDecorator(Protocol):
-    """Turns a workspace-free body into a task."""
+    """``@task(…)`` without a workspace, applied to a body."""
 
     def __call__(self, body: Callable[[P], R], /) -> Task[[P], P, R]:
         """Check the body's signature and register the task."""
@@ -185,10 +186,11 @@ def task(
 def task(*positional: object, **declared: Any) -> Any:
     """Declare a function as a task.
 
-    With ``workspace`` the body is ``(workspace: Path, params: P) -> R``, or a ``SparkWorkspace`` in
-    the place of the ``Path``; without it
-    ``(params: P) -> R``; P and R are pydantic models. ``strict_params`` refuses unknown params at
-    every level. Raises TaskDefinitionError for anything else, and for a name already taken.
+    With ``workspace`` the body is ``(workspace: Path, params: P) -> R``, or takes a
+    ``SparkWorkspace`` instead of the ``Path``. Without it the body is ``(params: P) -> R``. P and R
+    are pydantic models. ``description`` defaults to the docstring's first line. ``strict_params``
+    refuses unknown params at every level. Raises TaskDefinitionError for any other signature, a
+    wrong argument, and a name that another task has.
     """
     if positional:
         raise TaskDefinitionError(
@@ -240,21 +242,20 @@ def _refuse_tables_without_spark(new: AnyTask) -> None:
 
 
 def _refuse_wildcards_with_spark(new: AnyTask) -> None:
-    """Spark would look for whatever matches, in other prefixes as well."""
+    """Spark expands wildcards in a path, and would read other prefixes as well."""
     prefix = new.workspace.prefix if new.workspace else ""
     if new.engine == "spark" and (found := SPARK_WILDCARD.search(prefix)):
         raise TaskDefinitionError(
             f"{new.location}: task {new.name!r}: prefix {prefix!r} has a wildcard ({found[0]!r}), "
             "and Spark would read other prefixes too",
-            fix="keep what Spark works on in a directory without it",
+            fix=f"rename the directory, and write prefix={SPARK_WILDCARD.sub('_', prefix)!r}",
         )
 
 
 def _register(new: AnyTask) -> AnyTask:
-    """Remember it. Another function of the same name is refused; a re-import replaces.
+    """Remember the task by name. Another function of that name is refused; a re-import replaces.
 
-    Tasks inside functions, as tests declare them, are nobody else's business, so they may share a
-    name until they meet in one module or pipeline.
+    Tasks inside functions, as in tests, may share a name until one module or pipeline has both.
     """
     known = _declared.get(new.name)
     if known is None or _gives_way(known, new):
@@ -265,7 +266,7 @@ def _register(new: AnyTask) -> AnyTask:
 
 
 def _gives_way(known: AnyTask, new: AnyTask) -> bool:
-    # A module whose import failed, or that was dropped, took its tasks with it.
+    # The tasks of a module that was dropped, or whose import failed, are gone.
     gone = known.module not in sys.modules
     again = (known.module, known.__qualname__) == (new.module, new.__qualname__)
     return gone or again or known.is_local

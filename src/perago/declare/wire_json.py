@@ -45,9 +45,9 @@ def parse_params(model: type[M], raw: object, *, task_name: str, strict: bool) -
 def params_errors(
     model: type[BaseModel], values: Mapping[str, object], *, pending: frozenset[str], strict: bool
 ) -> list[FieldError]:
-    """What is wrong with params, some of which (``pending``) are only known later.
+    """The problems of params, some of which (``pending``) are only known later.
 
-    While any is pending the model's own cross-field rules can't be judged, so they aren't.
+    While any is pending, the model's cross-field rules are not checked.
     """
     try:
         _validate(model, values, strict=strict)
@@ -61,16 +61,16 @@ def params_errors(
 
 
 def as_json(value: object) -> object:
-    """A Python value as the JSON it is sent as. Raises ValueError if it has none."""
+    """A Python value as JSON. Raises ValueError if it can't be."""
     jsonable = to_jsonable_python(value)
     json.dumps(jsonable, allow_nan=False)
     return jsonable
 
 
 def dump_result(model: type[BaseModel], value: object, *, task_name: str) -> dict[str, object]:
-    """A body's result as JSON. Raises TaskResultError if it isn't the declared one, or not JSON.
+    """A body's result as JSON. Raises TaskResultError if it isn't of the declared model.
 
-    A dict that would validate isn't accepted: the type checker promised the model.
+    A dict that would be valid is refused, too: the body's signature promises the model.
     """
     if not isinstance(value, model):
         raise TaskResultError(
@@ -100,7 +100,7 @@ def wire_fields(
 
 
 def wire_name(model: type[BaseModel], name: str) -> str:
-    """The wire name of a params field that may be given by its Python name too."""
+    """The wire name of a params field, given by either of its names."""
     field = model.model_fields.get(name)
     return next((wire for wire, f in wire_fields(model).items() if f is field), name)
 

@@ -1,4 +1,4 @@
-"""Which part of a repository a task works on, and what must hold there before and after."""
+"""The part of a repository that a task works on, and what a Spark body gets of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ACTIONS_DIRECTORY = ACTIONS_PREFIX.rstrip("/")
 
 def _guardrail(value: object) -> Guardrail:
     if not isinstance(value, FileGuardrail | TableRules):
-        raise ValueError("it is no guardrail")  # noqa: TRY004 - what pydantic catches
+        raise ValueError("it is not a guardrail")  # noqa: TRY004 - what pydantic catches
     return value
 
 
@@ -79,7 +79,7 @@ class WorkspaceSpec(Declaration):
 
     @model_validator(mode="after")
     def _check_sources(self) -> WorkspaceSpec:
-        """A table that is referred to is read in one way, or nobody could say in which."""
+        """A table that others refer to must have one format and one set of options."""
         for phase in ("pre", "post"):
             own = self.tables_of(phase)
             for rules in own:
@@ -91,29 +91,29 @@ class WorkspaceSpec(Declaration):
                         raise TaskDefinitionError(
                             f"{rules.label} refers to {path!r}, for which several require_table(…) "
                             "have different formats or options",
-                            fix="give them the same",
+                            fix=f"give each require_table({path!r}, …) the same format and options",
                         )
         return self
 
     def of(self, phase: Phase) -> Sequence[Guardrail]:
-        """What must hold before a body runs, or after."""
+        """The guardrails checked before (``pre``) or after (``post``) the body runs."""
         return self.pre if phase == "pre" else self.post
 
     def sources(self, phase: Phase) -> dict[str, TableSource]:
-        """How tables are read: as the phase's own guardrails say, else as the other's do."""
+        """How each table is read: as this phase's guardrails say, else as the other phase's do."""
         return {rules.path: rules.source for rules in (*self.tables, *self.tables_of(phase))}
 
     def tables_of(self, phase: Phase) -> tuple[TableRules, ...]:
-        """The guardrails of a phase that look into the data."""
+        """The guardrails on tables of one phase."""
         return tuple(rules for rules in self.of(phase) if isinstance(rules, TableRules))
 
     @property
     def tables(self) -> tuple[TableRules, ...]:
-        """The guardrails that look into the data, of both phases."""
+        """The guardrails on tables of both phases."""
         return (*self.tables_of("pre"), *self.tables_of("post"))
 
     def warnings(self) -> list[str]:
-        """What is allowed and probably not meant, each as one sentence with its fix."""
+        """What is allowed but probably a mistake: one sentence each, with its fix."""
         repeated = f"{self.prefix}/"
         guardrails = (*self.pre, *self.post)
         return [
@@ -133,16 +133,12 @@ class WorkspaceSpec(Declaration):
         ]
 
 
-# --- What the body of a Spark task is handed ---
-
-
 class SparkWorkspace(Protocol):
     """The workspace of one attempt, for Spark's own readers and writers.
 
     Inputs are read at the input commit, whatever is written meanwhile. Outputs go to a private
-    place that starts as that commit: overwriting, appending and overwriting single partitions mean
-    what they always do, and what was written can be read back from there. Paths are relative to
-    the task's prefix and can't leave it.
+    copy of that commit: overwriting, appending and overwriting single partitions work as usual, and
+    outputs can be read back. Paths are relative to the task's prefix and can't leave it.
     """
 
     @property
@@ -151,22 +147,22 @@ class SparkWorkspace(Protocol):
         ...
 
     def input(self, path: str = "") -> str:
-        """Where the input commit has ``path``, for ``spark.read``; may hold wildcards.
+        """The URI of ``path`` in the input commit, for ``spark.read``. Wildcards are allowed.
 
         Raises SparkPathError for a path that isn't below the prefix.
         """
         ...
 
     def output(self, path: str) -> str:
-        """Where to write ``path``: one URI for ``df.write``, a table's directory.
+        """The URI to write ``path`` to with ``df.write``: a table's directory.
 
         Raises SparkPathError for a path that isn't below the prefix and in a read-only task, and
-        FenceError if the attempt no longer counts.
+        FenceError if the attempt is no longer valid.
         """
         ...
 
     def table(self, path: str, *, format: str | None = None, **options: str) -> DataFrame:  # noqa: A002 - as Spark's own readers call it
-        """Read a table of the input commit; ``format`` is told from its files' names.
+        """Read a table of the input commit. ``format`` defaults to that of its files' names.
 
         Raises SparkPathError for a path that isn't below the prefix, a table without files, and
         a format that can't be kept in a workspace.

@@ -81,7 +81,7 @@ def test_a_file_elsewhere_is_named_by_its_path_and_may_import_its_neighbours(pro
         ("radio:first", "no pipeline 'first'", "known: chain"),
         ("empty", "has 0 pipelines", "declare one"),
         ("two", "has 2 pipelines", "two:chain, two:other"),
-        ("two-words.py", "'two-words' is no Python name", "two_words.py"),
+        ("two-words.py", "'two-words' is not a Python name", "two_words.py"),
         ("local_only", "declared inside a function", "move nested to the top level of radio"),
     ],
 )

@@ -128,14 +128,14 @@ def test_a_chain_longer_than_two_of_the_same_task_keeps_counting():
         ),
         (
             lambda: pipeline("songs", [clean.with_params(rows=ingest.result.rows)]),
-            "is no step of this pipeline",
+            "isn't a step of this pipeline",
             "before hits_clean",
         ),
         (
             lambda: pipeline(
                 "songs", [clean, clean, tell_people.with_params(rows=clean.result.songs)]
             ),
-            "stands 2 times",
+            "is 2 times in this pipeline",
             "first = clean.with_params(…), then first.result.songs",
         ),
     ],

@@ -87,9 +87,9 @@ def test_a_type_may_be_written_in_any_way_that_spark_reads(text, canonical):
         ("", "a type is missing"),
         ("array<int", "'>' is missing"),
         ("int int", "'int' is left over"),
-        ("decimal(a)", "'a' is no number"),
+        ("decimal(a)", "'a' is not a number"),
         ("struct<a int>", "':' is missing"),
-        ("struct<`a>", "can't be read"),
+        ("struct<`a>", "it is not a type"),
     ],
 )
 def test_what_is_no_type_is_refused(text, problem):
@@ -253,7 +253,7 @@ def test_a_table_that_is_referred_to_and_read_in_two_ways_is_refused():
     two = [require_table("songs", options=HEADED), require_table("songs", rows=1)]
     with pytest.raises(TaskDefinitionError, match="refers to 'songs'") as refused:
         WorkspaceSpec(post=[plays, *two])
-    assert refused.value.fix == "give them the same"
+    assert refused.value.fix == "give each require_table('songs', …) the same format and options"
     with pytest.raises(TaskDefinitionError, match="refers to 'songs'"):
         WorkspaceSpec(pre=two, post=[plays])
     WorkspaceSpec(pre=two, post=[plays, require_table("songs", options=HEADED)])

@@ -43,7 +43,7 @@ def test_another_projects_tests_get_the_fixture_without_importing_it(tmp_path):
 def test_a_test_session_that_does_not_use_the_fixture_imports_nothing_heavy():
     script = (
         "import sys, perago.testing.plugin; "
-        "print([name for name in ('pydantic', 'sqlite3', 'perago.testing.run_task')"
+        "print([name for name in ('pydantic', 'sqlite3', 'perago.testing.trial')"
         " if name in sys.modules])"
     )
     done = subprocess.run(
