@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.embedded.store.schema import database_error
+from perago.adapters.embedded.store.refs import database_error
 from perago.adapters.local_io import file_copy
 from perago.errors import (
     AnswerLostError,

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from perago.adapters.embedded.store import EmbeddedStore
-from perago.adapters.embedded.store.schema import held
+from perago.adapters.embedded.store.blobs import Blobs
 from perago.errors import StoreUnavailableError
 from perago.model.workspace import Signature, Upload
 from perago.testing.bench import ManualClock
@@ -122,9 +122,10 @@ def test_gc_waits_for_an_upload_and_keeps_what_it_brought(store, tmp_path):
 
 
 def test_gc_says_why_it_cannot_start(store):
+    blobs = Blobs(store.root, durable=False)
     with (
-        held(str(store.root / "lock"), exclusive=False, wait_seconds=1, purpose="a test"),
-        pytest.raises(StoreUnavailableError, match=r"waited 0 s.*uploads are going on"),
-        held(str(store.root / "lock"), exclusive=True, wait_seconds=0, purpose="gc"),
+        blobs.locked("a test", shared=True, wait_seconds=1),
+        pytest.raises(StoreUnavailableError, match=r"waited 0 s.*uploads are running"),
+        blobs.locked("gc", shared=False, wait_seconds=0),
     ):
         pass

@@ -1,9 +1,11 @@
-"""What the queue decides: delays, time-outs, limits and the next step. Pure, as Conductor does it.
+"""The queue's decisions, as pure functions: delays, time-outs, limits, the next step.
+
+They follow Conductor's rules.
 
 ==================  =====================  ======================================================
 time-out            counted from           what it does
 ==================  =====================  ======================================================
-``response``        last poll, heartbeat   attempt TIMED_OUT and retried, whatever the policy says
+``response``        last poll, heartbeat   attempt TIMED_OUT and retried, under any policy
 ``poll``            when it became due     by ``timeout.policy``
 ``seconds``         first poll             by ``timeout.policy``
 ``total``           the step's first       run TIMED_OUT: no retry may outlive it
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 def retry_delay(policy: RetryPolicy, retry_count: int, *, spread: float) -> float:
     """Seconds between the failure of attempt number ``retry_count`` and the next one.
 
-    ``spread`` in 0..1 says how much of the jitter to add; it comes on top of the cap.
+    ``spread`` (0 to 1) is the share of the jitter to add. The jitter may exceed the longest delay.
     """
     delay = float(policy.delay_seconds)
     if policy.logic == "LINEAR_BACKOFF":
@@ -49,7 +51,7 @@ def retry_delay(policy: RetryPolicy, retry_count: int, *, spread: float) -> floa
 def run_status_after(
     status: TaskStatus, *, retry_count: int, retry: RetryPolicy
 ) -> RunStatus | None:
-    """How the run ends because an attempt ended like this; None if the attempt is retried."""
+    """The run's status after an attempt ended with ``status``; None if the attempt is retried."""
     if status is TaskStatus.FAILED_WITH_TERMINAL_ERROR:
         return RunStatus.FAILED
     if retry_count < retry.count:
@@ -61,7 +63,7 @@ def run_status_after(
 
 
 class Consequence(IntEnum):
-    """What a time-out does; of several, the gravest happens."""
+    """What a time-out does. If several have passed, the highest value applies."""
 
     NOTE = 1
     RETRY = 2
@@ -80,7 +82,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment at which something happens to an attempt that hasn't ended by then."""
+    """What happens, and why, to an attempt that has not ended at the time ``at``."""
 
     at: float
     consequence: Consequence
@@ -95,13 +97,13 @@ _BY_POLICY = {
 
 
 def overdue(timing: Timing, timeout: TimeoutPolicy, now: float) -> Deadline | None:
-    """The gravest deadline that has passed."""
+    """Of the deadlines that have passed, the one with the highest consequence."""
     passed = [deadline for deadline in _deadlines(timing, timeout) if deadline.at <= now]
     return max(passed, key=lambda deadline: deadline.consequence, default=None)
 
 
 def next_deadline(timing: Timing, timeout: TimeoutPolicy, now: float) -> float | None:
-    """When to look at the attempt again: its first deadline that hasn't passed yet."""
+    """When to check the attempt again: its first deadline that has not passed yet."""
     return min((d.at for d in _deadlines(timing, timeout) if d.at > now), default=None)
 
 
@@ -113,7 +115,7 @@ def _deadlines(timing: Timing, timeout: TimeoutPolicy) -> list[Deadline]:
         found.append(Deadline(timing.due_at + timeout.poll_seconds, by_policy, reason))
     if timing.heard_at is not None and timeout.response_seconds > 0:
         reason = (
-            f"its worker was not heard of for timeout.response_seconds={timeout.response_seconds}"
+            f"its worker sent no heartbeat for timeout.response_seconds={timeout.response_seconds}"
         )
         at = timing.heard_at + timeout.response_seconds
         found.append(Deadline(at, Consequence.RETRY, reason))
@@ -131,10 +133,10 @@ def _deadlines(timing: Timing, timeout: TimeoutPolicy) -> list[Deadline]:
 
 
 def may_start(limits: ExecutionLimits, *, in_progress: int, recently_polled: int) -> bool:
-    """Whether one more attempt of a task may be handed out.
+    """Whether one more attempt of a task may be delivered.
 
-    ``in_progress`` counts the other attempts of that task now, over all runs; ``recently_polled``
-    those handed out within the last ``rate_limit_frequency_in_seconds``, ended or not.
+    ``in_progress`` counts the task's other attempts now, over all runs; ``recently_polled`` those
+    delivered within the last ``rate_limit_frequency_in_seconds``, ended or not.
     """
     within_concurrency = (
         not limits.concurrent_exec_limit or in_progress < limits.concurrent_exec_limit
@@ -145,22 +147,22 @@ def may_start(limits: ExecutionLimits, *, in_progress: int, recently_polled: int
     return within_concurrency and within_rate
 
 
-# --- the chain -----------------------------------------------------------------------------------
+# --- the chain of steps --------------------------------------------------------------------------
 
 
 def step_of(plan: RunPlan, reference: str) -> StepPlan:
-    """The step of that reference name, which is in the plan."""
+    """The plan's step with that reference name."""
     return next(step for step in plan.steps if step.reference == reference)
 
 
 def step_after(plan: RunPlan, reference: str) -> StepPlan | None:
-    """The step that follows in the chain; None after the last one."""
+    """The step that follows; None after the last one."""
     position = plan.steps.index(step_of(plan, reference))
     return plan.steps[position + 1] if position + 1 < len(plan.steps) else None
 
 
 def input_for(run: RunRecord, step: StepPlan) -> dict[str, object]:
-    """A step's task input: the workspace where the run stands now, and its resolved params."""
+    """A step's task input: the workspace at the run's newest ref, and the resolved params."""
     results = {
         record.attempt.reference_task_name: record.output.get("result")
         for record in run.attempts

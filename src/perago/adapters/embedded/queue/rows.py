@@ -1,4 +1,4 @@
-"""The queue's rows as the model's values."""
+"""The queue's tables, and their rows as values of the model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from perago.errors import PeragoError
 
 
-# --- The queue's tables, the number that says which they are, and what can befall them ---
+# --- the tables ----------------------------------------------------------------------------------
+
 FORMAT = 1
-_APPLICATION_ID = 0x50524751  # "PRGQ": tells this file from any other SQLite database
-# attempts.queued: whether a poll may take it. Its own column because an IN_PROGRESS task can be
-#   put back while its first worker still runs.
+_APPLICATION_ID = 0x50524751  # "PRGQ": distinguishes this file from other SQLite databases
+# attempts.queued: whether a poll may deliver it. A column of its own, because an IN_PROGRESS task
+#   can be requeued while its first worker still runs.
 # attempts.heard_at: last poll or heartbeat; the lease counts from here.
 # attempts.chain_started_at: when the step's first attempt was scheduled, or the run was resumed.
-# attempts.look_at: the next deadline, so that a sweep reads only what may be overdue.
+# attempts.look_at: the next deadline, so that only what may be overdue is read.
 _TABLES = """
 CREATE TABLE runs (
     position   INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -84,7 +85,7 @@ _STAMP = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FOR
 
 
 def check_format(connection: sqlite3.Connection, path: str) -> None:
-    """Raise StoreFormatError unless the database is a queue of this version."""
+    """Raise StoreFormatError unless the database is a queue in this version's format."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != _APPLICATION_ID:
@@ -103,9 +104,9 @@ def database_error(
     path: str,
     error: sqlite3.Error,
     *,
-    committing: bool = False,  # noqa: ARG001 - whoever asks the queue again gets the same answer
+    committing: bool = False,  # noqa: ARG001 - the caller repeats the call
 ) -> PeragoError:
-    """The error for a statement on the database at ``path`` that SQLite refused."""
+    """Our error for SQLite's."""
     match kind_of_error(error):
         case ErrorKind.BUSY:
             return OrchestratorUnavailableError(
@@ -129,8 +130,117 @@ def database_error(
 SCHEMA = Schema(_TABLES + _STAMP, check_format, database_error)
 
 
-# --- A run's plan as JSON, so that a later process can go on without the objects it came ---
-# Every params value is wrapped in one of these, so that no literal can be taken for a reference.
+# --- rows as the model's values ------------------------------------------------------------------
+
+
+def load_run(connection: sqlite3.Connection, run_id: str) -> RunRecord:
+    """Raises RunNotFoundError."""
+    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RunNotFoundError(f"there is no run {run_id!r}", fix="`perago runs` lists all runs")
+    return run_of(connection, row)
+
+
+def run_of(connection: sqlite3.Connection, row: sqlite3.Row) -> RunRecord:
+    """The run of a ``runs`` row, with all its attempts in the order they were scheduled."""
+    attempts = connection.execute(
+        "SELECT * FROM attempts WHERE run_id = ? ORDER BY seq", (row["id"],)
+    )
+    return RunRecord(
+        id=row["id"],
+        plan=decode_plan(row["plan"]),
+        status=RunStatus(row["status"]),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        workspace=_workspace_of(row),
+        reason=row["reason"],
+        attempts=tuple(record_of(attempt) for attempt in attempts),
+    )
+
+
+def load_attempt(connection: sqlite3.Connection, task_id: str) -> sqlite3.Row:
+    """The attempt's row, with its run's ``plan``. Raises UnknownAttemptError."""
+    row: sqlite3.Row | None = connection.execute(
+        "SELECT attempts.*, runs.plan FROM attempts JOIN runs ON runs.id = attempts.run_id"
+        " WHERE attempts.task_id = ?",
+        (task_id,),
+    ).fetchone()
+    if row is None:
+        raise UnknownAttemptError(
+            f"the queue has no task {task_id!r}",
+            fix="check that the worker uses the queue that delivered the task",
+        )
+    return row
+
+
+def record_of(row: sqlite3.Row) -> AttemptRecord:
+    """Everything the queue stores about an attempt."""
+    return AttemptRecord(
+        attempt=attempt_of(row),
+        status=TaskStatus(row["status"]),
+        scheduled_at=row["scheduled_at"],
+        due_at=row["due_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        worker_id=row["worker_id"],
+        poll_count=row["poll_count"],
+        reason=row["reason"],
+        input=json.loads(row["input"]),
+        output=json.loads(row["output"]),
+    )
+
+
+def attempt_of(row: sqlite3.Row) -> Attempt:
+    """The attempt's identity."""
+    return Attempt(
+        workflow_instance_id=row["run_id"],
+        reference_task_name=row["reference"],
+        seq=row["seq"],
+        iteration=row["iteration"],
+        task_id=row["task_id"],
+        retry_count=row["retry_count"],
+        task_name=row["task_name"],
+    )
+
+
+def snapshot_of(connection: sqlite3.Connection, row: sqlite3.Row) -> AttemptSnapshot:
+    """The state that the attempt fence compares with the delivery."""
+    (newest,) = connection.execute(
+        "SELECT max(seq) FROM attempts WHERE run_id = ? AND reference = ? AND iteration = ?",
+        (row["run_id"], row["reference"], row["iteration"]),
+    ).fetchone()
+    return AttemptSnapshot(
+        status=TaskStatus(row["status"]),
+        workflow_instance_id=row["run_id"],
+        task_id=row["task_id"],
+        retry_count=row["retry_count"],
+        poll_count=row["poll_count"],
+        worker_id=row["worker_id"],
+        is_latest=row["seq"] == newest,
+    )
+
+
+def timing_of(row: sqlite3.Row) -> Timing:
+    """The times that the attempt's deadlines depend on."""
+    return Timing(
+        due_at=row["due_at"],
+        chain_started_at=row["chain_started_at"],
+        started_at=row["started_at"],
+        heard_at=row["heard_at"],
+    )
+
+
+def _workspace_of(row: sqlite3.Row) -> WorkspaceRef | None:
+    if row["repository"] is None:
+        return None
+    return WorkspaceRef(
+        repository=row["repository"], branch=row["branch"], ref_type="commit", ref=row["ref"]
+    )
+
+
+# --- a run's plan as JSON, so that a later process can continue the run ---------------------------
+
+# Every params value is wrapped in one of these, so that a literal is never taken for a reference.
 _LITERAL = "value"
 _RESULT = "result_of"
 
@@ -184,110 +294,3 @@ def _decode_value(raw: Mapping[str, Any]) -> object:
     if _RESULT in raw:
         return ResultField(raw[_RESULT], tuple(raw["path"]))
     return raw[_LITERAL]
-
-
-def load_run(connection: sqlite3.Connection, run_id: str) -> RunRecord:
-    """Raises RunNotFoundError."""
-    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise RunNotFoundError(
-            f"there is no run {run_id!r}", fix="`perago runs` lists the runs there are"
-        )
-    return run_of(connection, row)
-
-
-def run_of(connection: sqlite3.Connection, row: sqlite3.Row) -> RunRecord:
-    """The run of a ``runs`` row, with all its attempts in the order they were scheduled."""
-    attempts = connection.execute(
-        "SELECT * FROM attempts WHERE run_id = ? ORDER BY seq", (row["id"],)
-    )
-    return RunRecord(
-        id=row["id"],
-        plan=decode_plan(row["plan"]),
-        status=RunStatus(row["status"]),
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        workspace=_workspace_of(row),
-        reason=row["reason"],
-        attempts=tuple(record_of(attempt) for attempt in attempts),
-    )
-
-
-def load_attempt(connection: sqlite3.Connection, task_id: str) -> sqlite3.Row:
-    """The attempt's row, with its run's ``plan``. Raises UnknownAttemptError."""
-    row: sqlite3.Row | None = connection.execute(
-        "SELECT attempts.*, runs.plan FROM attempts JOIN runs ON runs.id = attempts.run_id"
-        " WHERE attempts.task_id = ?",
-        (task_id,),
-    ).fetchone()
-    if row is None:
-        raise UnknownAttemptError(
-            f"the queue has no task {task_id!r}",
-            fix="check that the worker uses the queue that delivered the task",
-        )
-    return row
-
-
-def record_of(row: sqlite3.Row) -> AttemptRecord:
-    """Everything that is remembered of an attempt."""
-    return AttemptRecord(
-        attempt=attempt_of(row),
-        status=TaskStatus(row["status"]),
-        scheduled_at=row["scheduled_at"],
-        due_at=row["due_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        worker_id=row["worker_id"],
-        poll_count=row["poll_count"],
-        reason=row["reason"],
-        input=json.loads(row["input"]),
-        output=json.loads(row["output"]),
-    )
-
-
-def attempt_of(row: sqlite3.Row) -> Attempt:
-    """The attempt's identity."""
-    return Attempt(
-        workflow_instance_id=row["run_id"],
-        reference_task_name=row["reference"],
-        seq=row["seq"],
-        iteration=row["iteration"],
-        task_id=row["task_id"],
-        retry_count=row["retry_count"],
-        task_name=row["task_name"],
-    )
-
-
-def snapshot_of(connection: sqlite3.Connection, row: sqlite3.Row) -> AttemptSnapshot:
-    """What the attempt fence compares."""
-    (newest,) = connection.execute(
-        "SELECT max(seq) FROM attempts WHERE run_id = ? AND reference = ? AND iteration = ?",
-        (row["run_id"], row["reference"], row["iteration"]),
-    ).fetchone()
-    return AttemptSnapshot(
-        status=TaskStatus(row["status"]),
-        workflow_instance_id=row["run_id"],
-        task_id=row["task_id"],
-        retry_count=row["retry_count"],
-        poll_count=row["poll_count"],
-        worker_id=row["worker_id"],
-        is_latest=row["seq"] == newest,
-    )
-
-
-def timing_of(row: sqlite3.Row) -> Timing:
-    """What the attempt's deadlines depend on."""
-    return Timing(
-        due_at=row["due_at"],
-        chain_started_at=row["chain_started_at"],
-        started_at=row["started_at"],
-        heard_at=row["heard_at"],
-    )
-
-
-def _workspace_of(row: sqlite3.Row) -> WorkspaceRef | None:
-    if row["repository"] is None:
-        return None
-    return WorkspaceRef(
-        repository=row["repository"], branch=row["branch"], ref_type="commit", ref=row["ref"]
-    )

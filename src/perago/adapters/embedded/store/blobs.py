@@ -1,7 +1,10 @@
-"""Stored bytes: one read-only file per distinct content, named by its sha256, hashed when read."""
+"""Stored bytes: one read-only file per distinct content, named by its sha256.
 
-# ruff: noqa: PTH101, PTH103, PTH108, PTH116, PTH208
-# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH200
+:class:`Blobs` finds, reads and checks them; :class:`BlobWriter` adds new ones. Paths are plain
+strings: a ``Path`` for every object would cost as much as the object.
+"""
+
+# ruff: noqa: PTH101, PTH103, PTH104, PTH108, PTH116, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from perago.adapters.embedded.store.parallel_copy import deliver_all
 from perago.adapters.local_io.file_copy import (
     CHUNK,
     changed_error,
@@ -28,23 +30,26 @@ from perago.adapters.local_io.file_copy import (
     write_error,
 )
 from perago.adapters.local_io.parallel import in_parallel
-from perago.errors import CorruptObjectError, WorkspaceError
+from perago.errors import CorruptObjectError, StoreUnavailableError, WorkspaceError
+from perago.file_lock import try_lock
 from perago.model.workspace import FetchedFile, Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from _typeshed import WriteableBuffer
 
-    from perago.adapters.embedded.store.courier import Stamp
     from perago.adapters.local_io.file_copy import OnBytes
-    from perago.adapters.local_io.parallel import Tally
     from perago.model.commit import ObjectEntry
-    from perago.model.workspace import Download, Upload
+    from perago.model.workspace import Upload
 
 
-DOWNLOAD_THREADS = 2  # for large objects, whose copying and hashing run side by side
+DOWNLOAD_THREADS = 2  # one copies while the other hashes
+UPLOAD_THREADS = 4  # they wait for fsync, and a filesystem answers several waits at once
+GC_SECONDS = 600.0
+"""How long a writer waits for a garbage collection to end."""
+
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEX_PAIR = re.compile(r"[0-9a-f]{2}")
 _HEX_REST = re.compile(r"[0-9a-f]{62}")
@@ -56,6 +61,7 @@ class Blobs:
     def __init__(self, root: Path, *, durable: bool) -> None:
         self.objects = str(root / "objects")
         self.incoming = str(root / "tmp")
+        self._lock = str(root / "lock")
         self.durable = durable
         for directory in (self.objects, self.incoming):
             try:
@@ -64,11 +70,34 @@ class Blobs:
                 raise write_error(directory, error) from error
 
     def path_of(self, sha256: str) -> str:
-        """Where the object of that hash is, or would be."""
+        """The path of the object with that hash, stored or not."""
         return f"{self.objects}/{sha256[:2]}/{sha256[2:]}"
 
+    @contextmanager
+    def locked(
+        self, purpose: str, *, shared: bool, wait_seconds: float = GC_SECONDS
+    ) -> Iterator[None]:
+        """Hold the store's lock: shared for writers, exclusive for garbage collection.
+
+        Raises StoreUnavailableError if it is not free within ``wait_seconds``.
+        """
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise write_error(self._lock, error) from error
+        try:
+            if not try_lock(descriptor, shared=shared, timeout=wait_seconds):
+                holder = "garbage collection is running" if shared else "uploads are running"
+                raise StoreUnavailableError(
+                    f"{purpose} waited {wait_seconds:g} s for {self._lock!r}: {holder}",
+                    fix="try again when that has ended",
+                )
+            yield
+        finally:
+            os.close(descriptor)
+
     def has_sound(self, sha256: str, size: int) -> bool:
-        """Whether the object's file is there and, read again, holds what its name says."""
+        """Whether the object's file exists and its bytes have this hash and size."""
         try:
             source = os.open(self.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -81,9 +110,9 @@ class Blobs:
             os.close(source)
 
     def stored(self) -> Iterator[tuple[str, int]]:
-        """The sha256 and size of every object file there is, referenced or not.
+        """The sha256 and size of every object file, referenced or not.
 
-        A file that can't be an object is somebody else's, and is left out.
+        Files whose names are no hashes are not ours and are left out.
         """
         for directory in sorted(filter(_HEX_PAIR.fullmatch, os.listdir(self.objects))):
             with os.scandir(f"{self.objects}/{directory}") as files:
@@ -92,19 +121,19 @@ class Blobs:
                         yield directory + file.name, file.stat().st_size
 
     def leftovers(self) -> list[str]:
-        """Files of writers that are at work, or died."""
+        """Temporary files of writers, alive or dead."""
         return [f"{self.incoming}/{name}" for name in os.listdir(self.incoming)]
 
-    def fetch(self, entry: ObjectEntry, path: str, moved: OnBytes) -> FetchedFile:
-        """Write an object to the new file ``path``, with a stat taken after its last byte.
+    def fetch(self, entry: ObjectEntry, path: str, on_bytes: OnBytes) -> FetchedFile:
+        """Copy an object to the new file ``path``; its signature is taken after the last byte.
 
-        Raises :class:`CorruptObjectError` and leaves no file if the bytes aren't the stored ones.
+        Raises CorruptObjectError, and leaves no file, if the bytes don't match the object's hash.
         """
         source = self.open_file(entry.key, entry.checksum)
         try:
             target = _create(path)
             try:
-                size, sha256 = copy_hashing(source, target, entry.size, moved)
+                size, sha256 = copy_hashing(source, target, entry.size, on_bytes)
                 if sha256 != entry.checksum or size != entry.size:
                     raise corrupt(  # noqa: TRY301 - the cleanup below is for this error too
                         entry.key, entry.checksum, f"its {size} bytes hash to {sha256}"
@@ -122,10 +151,10 @@ class Blobs:
         return FetchedFile(entry.key, sha256, signature)
 
     def link(self, entry: ObjectEntry, path: str) -> None:
-        """Give an object's own file a second name, ``path``; a copy where that can't be.
+        """Make ``path`` a hard link to an object's file, or a copy where links don't work.
 
-        Neither can be written, and the bytes aren't read. Raises CorruptObjectError if the file is
-        missing or isn't as long as it should be.
+        Both are read-only; a link's bytes are not checked. Raises CorruptObjectError if the file is
+        missing or has the wrong size.
         """
         own = self.path_of(entry.checksum)
         try:
@@ -140,52 +169,23 @@ class Blobs:
             self.fetch(entry, path, lambda _count: None)
             os.chmod(path, 0o444)
 
-    def deliver_small(
-        self, wanted: Sequence[Download], tally: Tally
-    ) -> tuple[list[FetchedFile], list[Download]]:
-        """Write the small objects among many to their new files, as :meth:`fetch` would.
-
-        Returns what is done and what is left: the large ones, and those that went wrong, which
-        :meth:`fetch` has to tell about.
-        """
-        small = [item for item in wanted if item.entry.size <= CHUNK]
-        left = [item for item in wanted if item.entry.size > CHUNK]
-        jobs = [
-            (
-                self.path_of(item.entry.checksum),
-                os.fspath(item.path),
-                item.entry.size,
-                item.entry.checksum,
-            )
-            for item in small
-        ]
-        done: list[FetchedFile] = []
-
-        def arrived(number: int, stamp: Stamp) -> None:
-            entry = small[number].entry
-            done.append(FetchedFile(entry.key, entry.checksum, Signature(entry.size, *stamp)))
-            tally.add(1, entry.size)
-
-        left += [small[number] for number in deliver_all(jobs, arrived)]
-        return done, left
-
     def open(self, key: str, sha256: str) -> BinaryIO:
-        """An object's bytes as a stream, which raises at its end if they aren't the stored ones."""
+        """An object's bytes as a stream; its end raises CorruptObjectError if the hash differs."""
         raw = _VerifiedBytes(self.open_file(key, sha256), key, sha256)
         return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
 
     def open_file(self, key: str, sha256: str) -> int:
-        """A descriptor of an object's file; its bytes are not checked."""
+        """Open an object's file, without checking it. Raises CorruptObjectError if it is missing."""
         try:
             return os.open(self.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise corrupt(key, sha256, "its file is missing") from None
 
 
-def corrupt(key: str, sha256: str, finding: str) -> CorruptObjectError:
-    """The error for a stored object that isn't what its name says."""
+def corrupt(key: str, sha256: str, how: str) -> CorruptObjectError:
+    """The error for a stored object whose bytes are not what its name says."""
     return CorruptObjectError(
-        f"object {key!r} ({sha256}) in the store is damaged: {finding}",
+        f"object {key!r} ({sha256}) in the store is damaged: {how}",
         fix="run `perago verify` to see all the damage, then `perago import` good copies of the "
         "files (their bytes replace the damaged ones), or restore that object from a backup",
     )
@@ -196,13 +196,13 @@ def _create(path: str) -> int:
         return os.open(path, _CREATE, 0o666)
     except FileExistsError:
         raise WorkspaceError(
-            f"{path!r} exists already: an object is only ever written to a new file",
+            f"{path!r} exists already: objects are only written to new files",
             fix="download into an empty directory",
         ) from None
 
 
 class _VerifiedBytes(io.RawIOBase):
-    """A file read once, from its start, and judged when its end is reached."""
+    """A file that is read once, from its start, and checked when its end is reached."""
 
     def __init__(self, source: int, key: str, sha256: str) -> None:
         self._source = source
@@ -227,55 +227,50 @@ class _VerifiedBytes(io.RawIOBase):
         super().close()
 
 
-# --- Bytes on their way into the store ---
-UPLOAD_THREADS = 4  # they wait for fsync, and the filesystem answers several waits at once
-_CREATE_STAGED = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+class BlobWriter:
+    """Adds objects, from any thread. :meth:`finish` must be called before anything refers to them.
 
-
-class Intake:
-    """One writer's incoming bytes, from any of its threads. :meth:`finish` comes before any name.
-
-    The caller holds the store's shared lock from before the first byte until what names the
-    objects is committed: until then, to a sweep, they are garbage.
+    The caller holds the shared lock from before the first byte until the rows that refer to
+    the objects are committed: until then garbage collection would remove them.
     """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._names = map(f"{blobs.incoming}/{secrets.token_hex(8)}-{{}}".format, itertools.count())
         self._seen: dict[str, object] = {}
-        self._moved: list[int] = []
+        self._new: list[int] = []
 
     @property
-    def moved_objects(self) -> int:
-        """How many of the objects the store didn't have yet, or only damaged."""
-        return len(self._moved)
+    def new_objects(self) -> int:
+        """How many of the objects were missing from the store, or damaged there."""
+        return len(self._new)
 
     @property
-    def moved_bytes(self) -> int:
+    def new_bytes(self) -> int:
         """The size of those objects."""
-        return sum(self._moved)
+        return sum(self._new)
 
-    def add_file(self, upload: Upload, moved: OnBytes) -> tuple[str, int]:
-        """Store a file's bytes; returns their sha256 and size.
+    def add_file(self, upload: Upload, on_bytes: OnBytes) -> tuple[str, int]:
+        """Store a file's bytes; return their sha256 and size.
 
-        Raises :class:`WorkspaceChangedError` if it isn't, or doesn't stay, the file whose
-        signature was given, and :class:`UnsupportedFileError` if it can't be read as a file.
+        Raises WorkspaceChangedError if the file is not, or does not stay, the one with the given
+        signature, and UnsupportedFileError if it can't be read as a file.
         """
         source = open_source(upload)
         try:
             check_signature(upload, source)
             if upload.signature.size > CHUNK:
                 add = self._add_spare if upload.spare else self._add_large
-                return add(upload, source, moved)
+                return add(upload, source, on_bytes)
             data = read_whole(source, upload.signature.size)
             check_signature(upload, source)
         finally:
             os.close(source)
-        moved(len(data))
+        on_bytes(len(data))
         return self.add_bytes(data)
 
     def add_bytes(self, data: bytes) -> tuple[str, int]:
-        """Store bytes that are in memory already; returns their sha256 and size."""
+        """Store bytes from memory; return their sha256 and size."""
         sha256 = hashlib.sha256(data).hexdigest()
         if self._needs(sha256, len(data)):
             with self._incoming() as (name, target):
@@ -284,18 +279,18 @@ class Intake:
         return sha256, len(data)
 
     def finish(self) -> None:
-        """Put the names of everything added on disk, also of what was there before.
+        """Flush the names of all added objects to disk, also of those that existed before.
 
-        Another writer may have renamed it into place and not have come to this point yet.
+        Another writer may have renamed one into place without having flushed its name yet.
         """
         if self._blobs.durable:
             directories = {os.path.dirname(self._blobs.path_of(sha256)) for sha256 in self._seen}
             directories.add(self._blobs.objects)
             in_parallel(sorted(directories), sync_directory, threads=UPLOAD_THREADS)
 
-    def _add_large(self, upload: Upload, source: int, moved: OnBytes) -> tuple[str, int]:
+    def _add_large(self, upload: Upload, source: int, on_bytes: OnBytes) -> tuple[str, int]:
         with self._incoming() as (name, target):
-            size, sha256 = copy_hashing(source, target, upload.signature.size, moved)
+            size, sha256 = copy_hashing(source, target, upload.signature.size, on_bytes)
             check_signature(upload, source)
             if self._needs(sha256, size):
                 self._place(name, target, sha256, size)
@@ -303,9 +298,9 @@ class Intake:
                 os.unlink(name)
         return sha256, size
 
-    def _add_spare(self, upload: Upload, source: int, moved: OnBytes) -> tuple[str, int]:
-        """Take in the file itself, by another name; only its hash costs anything."""
-        size, sha256 = hash_of(source, moved)
+    def _add_spare(self, upload: Upload, source: int, on_bytes: OnBytes) -> tuple[str, int]:
+        """Store the file itself by a hard link; only its hash is computed."""
+        size, sha256 = hash_of(source, on_bytes)
         check_signature(upload, source)
         if not self._needs(sha256, size):
             return sha256, size
@@ -318,7 +313,7 @@ class Intake:
         try:
             if os.stat(name).st_ino != upload.signature.inode:
                 raise changed_error(  # noqa: TRY301 - the cleanup below is for this error too
-                    upload, "another file has taken its name"
+                    upload, "another file has its name now"
                 )
             os.fchmod(source, 0o444)
             self._place(name, source, sha256, size)
@@ -330,21 +325,21 @@ class Intake:
         return sha256, size
 
     def _needs(self, sha256: str, size: int) -> bool:
-        """Whether the bytes are to be written: the store hasn't got them, or only damaged.
+        """Whether the bytes must be written: they are missing from the store, or damaged there.
 
-        Whoever brings good bytes heals the store. Believing a damaged file would lose them.
+        So good bytes repair the store. Trusting a damaged file would lose them.
         """
         mine = object()
         if self._seen.setdefault(sha256, mine) is not mine:
-            return False  # another file of this upload has, or had, the same bytes
+            return False  # another file of this upload has the same bytes
         return not self._blobs.has_sound(sha256, size)
 
     @contextmanager
     def _incoming(self) -> Iterator[tuple[str, int]]:
-        """A new file, to be renamed or unlinked in the block; unlinked if that raises."""
+        """A new file that the block renames or unlinks; unlinked if the block raises."""
         name = next(self._names)
         try:
-            target = os.open(name, _CREATE_STAGED, 0o444)
+            target = os.open(name, _CREATE, 0o444)
             try:
                 yield name, target
             except BaseException:
@@ -364,4 +359,4 @@ class Intake:
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.rename(name, path)
-        self._moved.append(size)
+        self._new.append(size)

@@ -1,4 +1,4 @@
-"""Garbage collection: mark what branches and young commits reach, forget the rest, then sweep."""
+"""Garbage collection: mark what branches and young commits reach, then delete the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perago.adapters.embedded.store.schema import held
 from perago.adapters.embedded.store.trees import EMPTY, decode_range, decode_tree
 from perago.adapters.local_io.file_copy import write_error
 
@@ -23,7 +22,7 @@ _WAIT_FOR_UPLOADS_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What a collection removed, or would have removed if it was a dry run."""
+    """What a collection removed or, in a dry run, would remove."""
 
     commits: int
     trees: int
@@ -36,37 +35,33 @@ class GcReport:
 
 @dataclass(frozen=True, slots=True)
 class _Garbage:
-    """Ids of rows that nothing needs, and the objects that something does."""
+    """Ids of rows that nothing refers to, and the objects that something refers to."""
 
     commits: list[str]
     trees: list[str]
     ranges: list[str]
-    needed_objects: set[bytes]
+    referenced_objects: set[bytes]
 
 
-def collect(
-    database: Database, blobs: Blobs, lock: str, before_us: int, *, dry_run: bool
-) -> GcReport:
-    """Drop what no branch reaches and was made, and last a branch's head, before ``before_us``.
+def collect(database: Database, blobs: Blobs, before_us: int, *, dry_run: bool) -> GcReport:
+    """Delete what no branch reaches and no branch needed since ``before_us``.
 
-    Rows go first and files after: whatever interrupts it, nothing that is left names bytes that
-    are gone. The exclusive lock means that no upload is under way, so every file in ``tmp/`` is a
-    dead writer's and no writer counts on an object that nothing names yet.
+    Rows go first, then files: after an interruption at any point, no remaining row refers to bytes
+    that are gone. Under the exclusive lock no upload is running, so every file in ``tmp/`` belongs
+    to a dead writer, and no writer relies on an object without rows.
     """
-    with held(
-        lock, exclusive=True, wait_seconds=_WAIT_FOR_UPLOADS_SECONDS, purpose="garbage collection"
-    ):
+    with blobs.locked("garbage collection", shared=False, wait_seconds=_WAIT_FOR_UPLOADS_SECONDS):
         if dry_run:
             with database.reading() as connection:
                 garbage = _find(connection, before_us)
         else:
             with database.writing() as connection:
                 garbage = _find(connection, before_us)
-                _forget(connection, garbage)
+                _delete(connection, garbage)
         objects = [
             (blobs.path_of(sha256), size)
             for sha256, size in blobs.stored()
-            if bytes.fromhex(sha256) not in garbage.needed_objects
+            if bytes.fromhex(sha256) not in garbage.referenced_objects
         ]
         leftovers = blobs.leftovers()
         if not dry_run:
@@ -84,7 +79,7 @@ def collect(
 
 def _find(connection: sqlite3.Connection, before_us: int) -> _Garbage:
     commits = _reachable_commits(connection, before_us)
-    # The empty tree is the base of a merge without a common ancestor, so it always stays.
+    # The empty tree always stays: it is the base of a merge without a common ancestor.
     trees = {EMPTY.id}
     garbage_commits = []
     for commit, tree in connection.execute("SELECT id, tree FROM commits"):
@@ -115,7 +110,7 @@ def _find(connection: sqlite3.Connection, before_us: int) -> _Garbage:
 
 
 def _reachable_commits(connection: sqlite3.Connection, before_us: int) -> set[str]:
-    """Heads, young commits, and all that came before either of them."""
+    """Heads, young commits, and all their ancestors."""
     parents = {
         commit: json.loads(text)
         for commit, text in connection.execute("SELECT id, parents FROM commits")
@@ -136,7 +131,7 @@ def _reachable_commits(connection: sqlite3.Connection, before_us: int) -> set[st
     return reached
 
 
-def _forget(connection: sqlite3.Connection, garbage: _Garbage) -> None:
+def _delete(connection: sqlite3.Connection, garbage: _Garbage) -> None:
     for sql, ids in (
         ("DELETE FROM commits WHERE id = ?", garbage.commits),
         ("DELETE FROM trees WHERE id = ?", garbage.trees),
@@ -148,6 +143,6 @@ def _forget(connection: sqlite3.Connection, garbage: _Garbage) -> None:
 def _remove(paths: Iterable[str]) -> None:
     for path in paths:
         try:
-            os.unlink(path)  # noqa: PTH108 - a Path for each of them would cost as much as this
+            os.unlink(path)  # noqa: PTH108 - a Path would cost as much as this
         except OSError as error:
             raise write_error(path, error) from error

@@ -1,7 +1,7 @@
-"""The embedded store: the whole of the store port on one directory, for any number of processes.
+"""The embedded store: the store port in one directory, for any number of processes.
 
-``store.db`` holds repositories, branches, commits and trees; ``objects/`` the bytes. A branch moves
-in one transaction that also compares its head, and bytes are on disk before a row names them.
+``store.db`` holds repositories, branches, commits and trees; ``objects/`` holds the bytes. A branch
+moves in one transaction that also compares its head. Bytes are on disk before a row refers to them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from perago.adapters.embedded.store import trees
-from perago.adapters.embedded.store.blobs import DOWNLOAD_THREADS, UPLOAD_THREADS, Blobs, Intake
+from perago.adapters.embedded.store.blobs import (
+    DOWNLOAD_THREADS,
+    UPLOAD_THREADS,
+    Blobs,
+    BlobWriter,
+)
 from perago.adapters.embedded.store.refs import (
     MICROSECONDS,
+    SCHEMA,
     BranchRow,
     Refs,
     check_branch_name,
     check_key,
     check_repository_name,
+    insert_branch,
     insert_commit,
 )
-from perago.adapters.embedded.store.schema import SCHEMA, held
 from perago.adapters.embedded.store.trees import TreeRows
 from perago.adapters.local_io.file_copy import make_directory, write_error
 from perago.adapters.local_io.parallel import Tally, in_parallel
@@ -54,18 +60,18 @@ if TYPE_CHECKING:
     from perago.ports.store import OnTransfer
 
 
-_LONGEST_SWEEP_SECONDS = 600.0
 _NAMED_CONFLICTS = 5
 
 
 class EmbeddedStore:
-    """Opens the store at ``root``, and creates it if there is none.
+    """Opens the store at ``root``; creates it if there is none.
 
-    ``semantics="lakefs"`` takes away the conditional updates, to test against what a lakeFS without
-    our hook can do. ``durable=False`` is for tests: it survives a killed process, not a power cut.
+    ``semantics="lakefs"`` removes the conditional updates, to test against what lakeFS without our
+    hook can do. ``durable=False`` is for tests: the store survives a killed process, but not a
+    power cut.
 
-    Raises :class:`StoreFormatError` for a store of another format, :class:`StoreFullError` for a
-    directory that can't be written.
+    Raises StoreFormatError for a store of another format, and StoreFullError for a directory that
+    can't be written.
     """
 
     def __init__(
@@ -83,7 +89,6 @@ class EmbeddedStore:
             raise write_error(self.root, error) from error
         self._now = time.time if clock is None else clock.now
         self._conditional = semantics == "atomic"
-        self._lock = str(self.root / "lock")
         self._blobs = Blobs(self.root, durable=durable)
         self._database = Database(self.root / "store.db", SCHEMA, durable=durable)
         self._database.connection()
@@ -107,10 +112,10 @@ class EmbeddedStore:
             )
             if not created.rowcount:
                 raise RepositoryExistsError(
-                    f"the store has a repository {repository!r} already",
+                    f"repository {repository!r} exists already",
                     fix="use it, or choose another name",
                 )
-            self._trees.keep(connection, trees.EMPTY)
+            self._trees.insert(connection, trees.EMPTY)
             root = insert_commit(
                 connection,
                 repository,
@@ -120,7 +125,7 @@ class EmbeddedStore:
                 metadata={},
                 created_us=now,
             )
-            _insert_branch(connection, repository, default_branch, root.id, now, hidden=False)
+            insert_branch(connection, repository, default_branch, root.id, created_us=now)
         return root
 
     def repositories(self) -> list[str]:
@@ -141,11 +146,11 @@ class EmbeddedStore:
 
     @property
     def outlives_callers(self) -> bool:
-        """No: what a process has not committed when it dies never happens."""
+        """False: a request dies with its process."""
         return False
 
     def atomicity(self, repository: str, ref: str, *, trial: str | None = None) -> Atomicity:  # noqa: ARG002
-        """The same for every commit; raises as :meth:`get_commit` does."""
+        """The same for every commit. Raises as :meth:`get_commit` does."""
         self.get_commit(repository, ref)
         return Atomicity(cas_merge=self._conditional, cas_relocate=self._conditional)
 
@@ -163,9 +168,11 @@ class EmbeddedStore:
         with self._database.writing() as connection:
             head = self._refs.resolve(repository, at).commit.id
             now = self._now_us()
-            if not _insert_branch(connection, repository, branch, head, now, hidden=hidden):
+            if not insert_branch(
+                connection, repository, branch, head, created_us=now, hidden=hidden
+            ):
                 raise BranchExistsError(
-                    f"repository {repository!r} has a branch {branch!r} already",
+                    f"branch {branch!r} of {repository!r} exists already",
                     fix="use it, or choose another name",
                 )
 
@@ -178,7 +185,7 @@ class EmbeddedStore:
     # --- objects -------------------------------------------------------------------------------
 
     def list_objects(self, repository: str, ref: str, *, prefix: str = "") -> Iterator[ObjectEntry]:
-        """As of the moment of the call, whatever happens to the ref while it is being read."""
+        """The objects at the time of the call; later changes of the ref don't show."""
         with self._database.reading():
             commit, branch = self._refs.resolve(repository, ref)
             changes = [] if branch is None else self._refs.uncommitted(branch, prefix)
@@ -203,16 +210,15 @@ class EmbeddedStore:
             tally.add_object()
             return fetched
 
-        fetched, rest = self._blobs.deliver_small(wanted, tally)
-        fetched += in_parallel(rest, fetch, threads=DOWNLOAD_THREADS)
+        fetched = in_parallel(wanted, fetch, threads=DOWNLOAD_THREADS)
         tally.end()
         return Fetched(fetched, Transfer(len(wanted), total_bytes, len(wanted), total_bytes))
 
     def link(self, wanted: Sequence[Download]) -> None:
-        """Make each object readable as a file, without copying it where the filesystem can.
+        """Make each object readable as a file by a hard link; copy it where links don't work.
 
-        The files are the store's own, under a second name, and must not be written; what is
-        removed is only the name. Raises CorruptObjectError, as far as a stat tells.
+        Linked files are the store's own and must not be written; removing one only removes the
+        link. Raises CorruptObjectError for a file that is missing or has the wrong size.
         """
         for item in wanted:
             self._blobs.link(item.entry, os.fspath(item.path))
@@ -227,26 +233,26 @@ class EmbeddedStore:
         total_bytes = sum(upload.signature.size for upload in files)
         tally = Tally(progress, objects=len(files), total_bytes=total_bytes)
 
-        def take_in(upload: Upload) -> Entry:
-            sha256, size = intake.add_file(upload, tally.add_bytes)
+        def add(upload: Upload) -> Entry:
+            sha256, size = writer.add_file(upload, tally.add_bytes)
             tally.add_object()
             return upload.key, sha256, size
 
-        with self._intake(repository, branch, [upload.key for upload in files]) as intake:
-            entries = in_parallel(files, take_in, threads=UPLOAD_THREADS)
-            self._put(repository, branch, intake, entries)
+        with self._writer(repository, branch, [upload.key for upload in files]) as writer:
+            entries = in_parallel(files, add, threads=UPLOAD_THREADS)
+            self._put(repository, branch, writer, entries)
         tally.end()
-        return Transfer(intake.moved_objects, intake.moved_bytes, len(files), total_bytes)
+        return Transfer(writer.new_objects, writer.new_bytes, len(files), total_bytes)
 
     def put_bytes(self, repository: str, branch: str, key: str, data: bytes) -> None:
         """Put one small object on a branch, uncommitted."""
-        with self._intake(repository, branch, [key]) as intake:
-            self._put(repository, branch, intake, [(key, *intake.add_bytes(data))])
+        with self._writer(repository, branch, [key]) as writer:
+            self._put(repository, branch, writer, [(key, *writer.add_bytes(data))])
 
     def open_object(self, repository: str, ref: str, key: str) -> BinaryIO:
         """An object's bytes as a stream. Raises StoreError if there is no such object.
 
-        Reading to the end raises :class:`CorruptObjectError` if they aren't the stored bytes.
+        Reading to the end raises CorruptObjectError if the bytes don't match the object's hash.
         """
         with self._database.reading():
             commit, branch = self._refs.resolve(repository, ref)
@@ -261,14 +267,14 @@ class EmbeddedStore:
         return self._blobs.open(key, entry[1])
 
     def read_bytes(self, repository: str, ref: str, key: str) -> bytes:
-        """All of one small object; raises as :meth:`open_object` and its stream do."""
+        """All bytes of a small object. Raises as :meth:`open_object` and its stream do."""
         with self.open_object(repository, ref, key) as stream:
             return stream.read()
 
     def holds(self, entry: ObjectEntry, path: Path) -> bool:
         with path.open("rb", buffering=0) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-        # Not if they are damaged here: whoever brings good bytes heals the store.
+        # False if they are damaged here: an upload of good bytes repairs them.
         return found == entry.checksum and self._blobs.has_sound(found, entry.size)
 
     def delete_objects(self, repository: str, branch: str, keys: Sequence[str]) -> None:
@@ -289,7 +295,7 @@ class EmbeddedStore:
     def diff(
         self, repository: str, before: str, after: str, *, prefix: str = ""
     ) -> Iterator[Difference]:
-        """A branch stands for its head here: what is uncommitted is no part of a ref's history."""
+        """A branch means its head here: uncommitted objects are not compared."""
         old, new = self.get_commit(repository, before), self.get_commit(repository, after)
         steps = trees.diff(
             self._trees.tree(old.tree), self._trees.tree(new.tree), prefix, self._trees.load
@@ -302,7 +308,7 @@ class EmbeddedStore:
         found = self.diff(repository, before, after, prefix=prefix)
         return ((difference.key, difference.kind) for difference in found)
 
-    # --- the three ways a branch moves -----------------------------------------------------------
+    # --- commit, merge, relocate: how a branch moves ---------------------------------------------
 
     def commit(
         self, repository: str, branch: str, *, message: str, metadata: Mapping[str, str]
@@ -365,45 +371,43 @@ class EmbeddedStore:
     # --- upkeep ----------------------------------------------------------------------------------
 
     def gc(self, *, keep_seconds: float, dry_run: bool = False) -> GcReport:
-        """Drop what no branch reaches and nobody has needed for ``keep_seconds``.
+        """Delete what no branch reaches, except commits younger than ``keep_seconds``.
 
-        Whoever reads a commit that no branch reaches is safe for that long after it was made, or
-        after it was last a branch's head. Raises StoreUnavailableError if uploads leave no gap.
+        A commit's age counts from when it was made or was last a branch's head, so a reader of an
+        unreachable commit has that long. Raises StoreUnavailableError if uploads don't pause.
         """
         from perago.adapters.embedded.store.gc import collect
 
         before_us = self._now_us() - int(keep_seconds * MICROSECONDS)
-        return collect(self._database, self._blobs, self._lock, before_us, dry_run=dry_run)
+        return collect(self._database, self._blobs, before_us, dry_run=dry_run)
 
     def verify(self, progress: OnTransfer | None = None) -> VerifyReport:
-        """Re-hash all that is stored and follow every chain from branch to bytes.
+        """Follow every reference from branch to bytes and compute every hash again.
 
-        Never raises for what it finds: the report lists it.
+        Damage is listed in the report; it raises nothing.
         """
         from perago.adapters.embedded.store.verify import verify
 
-        with held(
-            self._lock, exclusive=False, wait_seconds=_LONGEST_SWEEP_SECONDS, purpose="verify"
-        ):
+        with self._blobs.locked("verify", shared=True):
             return verify(self._database, self._blobs, progress)
 
-    # --- steps of the above ----------------------------------------------------------------------
+    # --- steps of the above ------------------------------------------------------------------
 
     def _now_us(self) -> int:
         return round(self._now() * MICROSECONDS)
 
     @contextmanager
-    def _intake(self, repository: str, branch: str, keys: Sequence[str]) -> Iterator[Intake]:
+    def _writer(self, repository: str, branch: str, keys: Sequence[str]) -> Iterator[BlobWriter]:
         self._refs.branch(repository, branch)
         for key in keys:
             check_key(key)
-        with held(
-            self._lock, exclusive=False, wait_seconds=_LONGEST_SWEEP_SECONDS, purpose="an upload"
-        ):
-            yield Intake(self._blobs)
+        with self._blobs.locked("an upload", shared=True):
+            yield BlobWriter(self._blobs)
 
-    def _put(self, repository: str, branch: str, intake: Intake, entries: Sequence[Entry]) -> None:
-        intake.finish()
+    def _put(
+        self, repository: str, branch: str, writer: BlobWriter, entries: Sequence[Entry]
+    ) -> None:
+        writer.finish()
         with self._database.writing() as connection:
             row = self._refs.branch(repository, branch)
             connection.executemany(
@@ -425,7 +429,7 @@ class EmbeddedStore:
             return
         if not self._conditional:
             raise StoreRefusedError(
-                f"this store can't update {branch!r} on condition of its head",
+                f"this store can't update {branch!r} conditionally on its head",
                 fix="leave expected_head out where atomicity() doesn't offer it",
             )
         if row.head != expected_head:
@@ -438,7 +442,7 @@ class EmbeddedStore:
         theirs = self._refs.commit(repository, source)
         ours = self._refs.commit(repository, row.head)
         base = self._refs.common_ancestor(repository, ours, theirs)
-        if base is not None and base.tree == ours.tree:  # nothing of ours to keep: theirs it is
+        if base is not None and base.tree == ours.tree:  # nothing of ours to keep
             return self._trees.built(theirs.tree)
         base_tree = trees.EMPTY.id if base is None else base.tree
         our_tree = self._trees.tree(ours.tree)
@@ -463,8 +467,8 @@ class EmbeddedStore:
         message: str,
         metadata: Mapping[str, str],
     ) -> Commit:
-        """A new commit on top of the branch's head, and the branch on it."""
-        self._trees.keep(connection, built)
+        """Write a new commit on top of the branch's head and move the branch to it."""
+        self._trees.insert(connection, built)
         commit = insert_commit(
             connection,
             repository,
@@ -478,28 +482,10 @@ class EmbeddedStore:
         return commit
 
     def _release(self, connection: sqlite3.Connection, commit: str) -> None:
-        """Start the time for which garbage collection spares a commit its branch has left."""
+        """Record when the commit stopped being a branch's head: gc counts its age from then."""
         connection.execute(
             "UPDATE commits SET released_us = ? WHERE id = ?", (self._now_us(), commit)
         )
-
-
-def _insert_branch(
-    connection: sqlite3.Connection,
-    repository: str,
-    branch: str,
-    head: str,
-    now_us: int,
-    *,
-    hidden: bool,
-) -> bool:
-    return bool(
-        connection.execute(
-            "INSERT OR IGNORE INTO branches (repository, name, head, hidden, created_us) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (repository, branch, head, hidden, now_us),
-        ).rowcount
-    )
 
 
 def _object_entry(entry: Entry | None) -> ObjectEntry | None:

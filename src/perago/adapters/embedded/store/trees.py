@@ -1,12 +1,12 @@
-"""Trees: sorted entries cut into ranges by content, so that a change rewrites what it touches.
+"""Trees: sorted entries, split into ranges by content, so that a change rewrites few ranges.
 
-A tree is the list of its ranges, a range the list of its entries, and both are named by the hash
-of their encoding. A key ends a range when its own hash says so, whatever stands around it. So
-where a tree is cut depends on nothing but the keys in it: equal content has an equal id however
-it came about, two trees share every range they agree on, and a difference is found by looking at
-the ranges they don't share.
+A tree is the list of its ranges, a range is the list of its entries, and the id of both is the hash
+of their encoding. A range ends after a key whose own hash begins with a zero byte. So the split
+depends only on the keys in the tree: equal content has an equal id, two trees share every range
+that is equal, and a comparison reads only the ranges that differ.
 
-Nothing here does I/O: ranges are read through the ``load`` that is passed in.
+The functions do no I/O: they read ranges through the ``load`` that is passed in, which is
+:meth:`TreeRows.load`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Entry = tuple[str, str, int]
 """An object: key, sha256 of its bytes, size."""
 Change = tuple[str, Entry | None]
-"""What a key is to become; None is its removal. Lists of changes are sorted, each key once."""
+"""A key's new entry; None deletes it. Lists of changes are sorted and have each key once."""
 
 
 class Range(NamedTuple):
-    """A run of neighbouring entries, stored once under the hash of its encoding."""
+    """Neighbouring entries, stored once under the hash of their encoding."""
 
     first: str
     last: str
@@ -65,7 +65,7 @@ class BuiltTree:
 
 
 class Merged(NamedTuple):
-    """What a three-way merge would do to one side, and the keys that keep it from happening."""
+    """What a three-way merge changes on one side, and the keys that conflict."""
 
     changes: list[Change]
     conflicts: list[str]
@@ -75,7 +75,7 @@ class Merged(NamedTuple):
 
 
 def content_id(body: bytes) -> str:
-    """The name of an encoded tree or range."""
+    """The id of an encoded tree or range."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -90,9 +90,8 @@ def decode_range(body: bytes) -> list[Entry]:
 
 
 def _encode(rows: Sequence[tuple[object, ...]]) -> bytes:
-    # JSON: a person can read it with nothing but the sqlite3 shell, and the standard library's
-    # parser in C reads 100,000 entries in a tenth of a second. One spelling only, because the
-    # hash of this text is the identity of what it says.
+    # JSON: the sqlite3 shell is enough to read it, and the standard library's parser in C reads
+    # 100,000 entries in a tenth of a second. Always written the same way: its hash is the id.
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -105,7 +104,7 @@ def _ends_range(key: str) -> bool:
 
 
 def apply(tree: Tree, changes: Sequence[Change], load: Callable[[str], bytes]) -> BuiltTree:
-    """The tree that ``changes`` make of ``tree``; reads and encodes only the ranges they touch."""
+    """Apply ``changes`` to ``tree``; reads and encodes only the ranges they touch."""
     ranges: list[Range] = []
     encoded: dict[str, bytes] = {}
     unended: list[Entry] = []
@@ -139,7 +138,7 @@ def _changed(entries: list[Entry], changes: Sequence[Change]) -> list[Entry]:
 
 
 def _cut(entries: list[Entry], ranges: list[Range], encoded: dict[str, bytes]) -> list[Entry]:
-    """End a range at every key that ends one; what follows the last of them is handed back."""
+    """End a range at every key that ends one; return the entries after the last of them."""
     start = 0
     for position, entry in enumerate(entries, 1):
         if _ends_range(entry[0]):
@@ -156,7 +155,7 @@ def _end_range(entries: list[Entry], ranges: list[Range], encoded: dict[str, byt
 
 
 EMPTY = apply((), (), lambda _: b"")
-"""The tree of a repository nobody has put anything into."""
+"""The tree of a new repository."""
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ def scan(tree: Sequence[Range], prefix: str, load: Callable[[str], bytes]) -> It
 
 
 def overlay(entries: Iterable[Entry], changes: Sequence[Change]) -> Iterator[Entry]:
-    """``entries`` as they look with ``changes`` on top."""
+    """``entries`` with ``changes`` applied."""
     done = 0
     for entry in entries:
         while done < len(changes) and changes[done][0] < entry[0]:
@@ -220,8 +219,8 @@ def find(tree: Tree, key: str, load: Callable[[str], bytes]) -> Entry | None:
 def diff(before: Tree, after: Tree, prefix: str, load: Callable[[str], bytes]) -> Iterator[Step]:
     """How two trees differ, in key order; ranges they share are never read.
 
-    A shared range holds the same keys on both sides, so leaving it out of both can't hide or
-    invent a difference.
+    A shared range has the same entries on both sides, so skipping it neither hides nor adds a
+    difference.
     """
     shared = {span.id for span in before} & {span.id for span in after}
     olds = scan([span for span in before if span.id not in shared], prefix, load)
@@ -242,9 +241,10 @@ def diff(before: Tree, after: Tree, prefix: str, load: Callable[[str], bytes]) -
 
 
 def merge(base: Tree, ours: Tree, theirs: Tree, load: Callable[[str], bytes]) -> Merged:
-    """What ``base`` → ``theirs`` still has to do to ``ours``.
+    """The changes from ``base`` to ``theirs`` that ``ours`` does not have yet.
 
-    A key is in conflict if ours is neither what theirs started from nor what theirs made of it.
+    A key conflicts if its entry in ``ours`` is neither the one in ``base`` nor the one in
+    ``theirs``.
     """
     steps = {step.key: step for step in diff(base, theirs, "", load)}
     pending = effective(ours, [(step.key, step.after) for step in steps.values()], load)
@@ -258,11 +258,14 @@ def merge(base: Tree, ours: Tree, theirs: Tree, load: Callable[[str], bytes]) ->
     return Merged(changes, conflicts)
 
 
-# --- Trees and their ranges as rows of the database, checked against their ids when read ---
+# --- rows ----------------------------------------------------------------------------------------
 
 
 class TreeRows:
-    """Reads in the calling thread's transaction, if there is one."""
+    """Trees and ranges in the database, checked against their ids whenever they are read.
+
+    Reads happen in the calling thread's transaction, if it has one.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -272,7 +275,7 @@ class TreeRows:
         return decode_tree(self.built(tree).body)
 
     def built(self, tree: str) -> BuiltTree:
-        """A tree that is here already. Raises as :meth:`tree` does."""
+        """A tree that is stored already. Raises as :meth:`tree` does."""
         body = self._body("SELECT CAST(body AS BLOB) FROM trees WHERE id = ?", "tree", tree)
         return BuiltTree(tree, body, {})
 
@@ -280,8 +283,8 @@ class TreeRows:
         """Raises :class:`CorruptObjectError` if the range is missing or damaged."""
         return self._body("SELECT CAST(body AS BLOB) FROM ranges WHERE id = ?", "range", range_id)
 
-    def keep(self, connection: sqlite3.Connection, built: BuiltTree) -> None:
-        """Write what isn't there yet of a tree, in the caller's transaction."""
+    def insert(self, connection: sqlite3.Connection, built: BuiltTree) -> None:
+        """Write a tree and its ranges, as far as they are missing, in the caller's transaction."""
         connection.executemany("INSERT OR IGNORE INTO ranges VALUES (?, ?)", built.ranges.items())
         connection.execute("INSERT OR IGNORE INTO trees VALUES (?, ?)", (built.id, built.body))
 

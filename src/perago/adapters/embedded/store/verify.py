@@ -1,4 +1,4 @@
-"""Verification: follow every chain from branch to bytes and compute every hash again."""
+"""Verification: follow every reference from branch to bytes and compute every hash again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Damage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One damaged part: what it is (``object``, ``commit``, …), its id, and what was seen."""
+class DamagedPart:
+    """One damaged part: what it is (``object``, ``commit``, …), its id, and what is wrong."""
 
     damage: Damage
     kind: str
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was looked at and what was found. Unreferenced objects are not damage."""
+    """What was checked, and the damage. Unreferenced objects are not damage."""
 
     branches: int
     commits: int
@@ -51,74 +51,71 @@ class VerifyReport:
     objects: int
     bytes: int
     unreferenced_objects: int
-    findings: tuple[Finding, ...]
+    findings: tuple[DamagedPart, ...]
 
     @property
     def missing(self) -> int:
-        """How many parts are named and not there."""
-        return sum(finding.damage is Damage.MISSING for finding in self.findings)
+        """How many parts are referred to but missing."""
+        return sum(part.damage is Damage.MISSING for part in self.findings)
 
     @property
     def corrupt(self) -> int:
-        """How many parts are there and aren't what their name says."""
-        return sum(finding.damage is Damage.CORRUPT for finding in self.findings)
+        """How many parts exist but don't match their hash."""
+        return sum(part.damage is Damage.CORRUPT for part in self.findings)
 
     @property
     def clean(self) -> bool:
-        """Nothing missing, nothing corrupt."""
+        """Whether nothing is missing and nothing corrupt."""
         return not self.findings
 
 
-class _Named(NamedTuple):
-    """The size an object should have, and one key that leads to it."""
+class _Expected(NamedTuple):
+    """The size an object should have, and one key that refers to it."""
 
     size: int
     key: str
 
 
 def verify(database: Database, blobs: Blobs, progress: OnTransfer | None) -> VerifyReport:
-    """Look at everything; the caller keeps garbage collection away meanwhile.
+    """Check everything. The caller holds the shared lock, so that nothing is collected meanwhile.
 
-    Bytes are streamed; what is held is a hash and a size for every distinct object.
+    Bytes are streamed; only a hash, a size and a key per distinct object are held in memory.
     """
     inspection = _Inspection()
     try:
         with database.reading() as connection:
             inspection.run(connection)
     except StoreFormatError as error:
-        inspection.findings.append(
-            Finding(Damage.CORRUPT, "database", database.path, error.message)
+        inspection.damaged.append(
+            DamagedPart(Damage.CORRUPT, "database", database.path, error.message)
         )
     objects = inspection.objects
-    tally = Tally(
-        progress, objects=len(objects), total_bytes=sum(named.size for named in objects.values())
-    )
-    findings = inspection.findings
-    for sha256, named in objects.items():
-        finding = _check_object(blobs, sha256, named, tally)
-        if finding is not None:
-            findings.append(finding)
+    total_bytes = sum(expected.size for expected in objects.values())
+    tally = Tally(progress, objects=len(objects), total_bytes=total_bytes)
+    for sha256, expected in objects.items():
+        if damaged := _check_object(blobs, sha256, expected, tally):
+            inspection.damaged.append(damaged)
         tally.add_object()
     tally.end()
     return VerifyReport(
         **inspection.counts,
         objects=len(objects),
-        bytes=sum(named.size for named in objects.values()),
+        bytes=total_bytes,
         unreferenced_objects=sum(sha256 not in objects for sha256, _ in blobs.stored()),
-        findings=tuple(findings),
+        findings=tuple(inspection.damaged),
     )
 
 
 class _Inspection:
-    """One pass over the database, from branches down to the objects that ranges name."""
+    """One pass over the database, from commits down to the objects that ranges refer to."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
-        self.objects: dict[str, _Named] = {}
+        self.damaged: list[DamagedPart] = []
+        self.objects: dict[str, _Expected] = {}
         self.counts = dict.fromkeys(("branches", "commits", "trees", "ranges"), 0)
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """Fills in what it has seen even if it can't get to the end."""
+        """Check all rows. What was seen before an error is kept."""
         for (problem,) in connection.execute("PRAGMA quick_check"):
             if problem != "ok":
                 self._corrupt("database", "store.db", problem)
@@ -129,7 +126,7 @@ class _Inspection:
         for key, sha256, size in connection.execute(
             "SELECT key, sha256, size FROM uncommitted WHERE sha256 IS NOT NULL"
         ):
-            self.objects.setdefault(sha256, _Named(size, key))
+            self.objects.setdefault(sha256, _Expected(size, key))
 
     def _check_commits(self, connection: sqlite3.Connection) -> tuple[set[str], dict[str, str]]:
         trees: dict[str, str] = {}
@@ -141,7 +138,7 @@ class _Inspection:
             trees.setdefault(tree, name)
             try:
                 parents_of[name] = json.loads(parents)
-                said = json.loads(metadata)
+                fields = json.loads(metadata)
             except ValueError:
                 parents_of[name] = []
                 self._corrupt("commit", name, "its parents or metadata aren't JSON")
@@ -151,7 +148,7 @@ class _Inspection:
                 parents_of[name],
                 tree,
                 message=message,
-                metadata=said,
+                metadata=fields,
                 created_us=created_us,
             )
             if found != name:
@@ -173,7 +170,7 @@ class _Inspection:
     def _check_trees(
         self, connection: sqlite3.Connection, named: dict[str, str]
     ) -> dict[str, Range]:
-        """``named`` says which commit names a tree; returns which ranges the trees name."""
+        """``named`` maps a tree to a commit that has it; returns the ranges of all trees."""
         ranges: dict[str, Range] = {}
         seen = set()
         for name, body in connection.execute("SELECT id, CAST(body AS BLOB) FROM trees"):
@@ -201,33 +198,35 @@ class _Inspection:
                 entries[-1][0],
                 len(entries),
             ):
-                self._corrupt("range", name, "a tree describes it otherwise than it is")
+                self._corrupt("range", name, "a tree lists other keys for it")
             for key, sha256, size in entries:
-                self.objects.setdefault(sha256, _Named(size, key))
+                self.objects.setdefault(sha256, _Expected(size, key))
         for name in named.keys() - seen:
-            self._missing("range", name, f"a tree has it for {named[name].first!r} and on")
+            self._missing("range", name, f"a tree has it for the keys from {named[name].first!r}")
         self.counts["ranges"] = len(seen)
 
     def _missing(self, kind: str, name: str, detail: str) -> None:
-        self.findings.append(Finding(Damage.MISSING, kind, name, detail))
+        self.damaged.append(DamagedPart(Damage.MISSING, kind, name, detail))
 
     def _corrupt(self, kind: str, name: str, detail: str) -> None:
-        self.findings.append(Finding(Damage.CORRUPT, kind, name, detail))
+        self.damaged.append(DamagedPart(Damage.CORRUPT, kind, name, detail))
 
 
-def _check_object(blobs: Blobs, sha256: str, named: _Named, tally: Tally) -> Finding | None:
-    where = f"key {named.key!r}"
+def _check_object(
+    blobs: Blobs, sha256: str, expected: _Expected, tally: Tally
+) -> DamagedPart | None:
+    where = f"key {expected.key!r}"
     try:
         source = os.open(blobs.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        return Finding(Damage.MISSING, "object", sha256, f"{where}: {error.strerror}")
+        return DamagedPart(Damage.MISSING, "object", sha256, f"{where}: {error.strerror}")
     try:
         size, found = hash_of(source, tally.add_bytes)
     except OSError as error:
-        return Finding(Damage.CORRUPT, "object", sha256, f"{where}: {error.strerror}")
+        return DamagedPart(Damage.CORRUPT, "object", sha256, f"{where}: {error.strerror}")
     finally:
         os.close(source)
-    if (size, found) != (named.size, sha256):
-        seen = f"{where}: {size} bytes, hash {found}; should be {named.size} bytes"
-        return Finding(Damage.CORRUPT, "object", sha256, seen)
+    if (size, found) != (expected.size, sha256):
+        seen = f"{where}: {size} bytes, hash {found}; should be {expected.size} bytes"
+        return DamagedPart(Damage.CORRUPT, "object", sha256, seen)
     return None
