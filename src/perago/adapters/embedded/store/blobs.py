@@ -175,7 +175,7 @@ class Blobs:
         return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
 
     def open_file(self, key: str, sha256: str) -> int:
-        """Open an object's file, without checking it. Raises CorruptObjectError if it is missing."""
+        """Open an object's file unchecked. Raises CorruptObjectError if it is missing."""
         try:
             return os.open(self.path_of(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
