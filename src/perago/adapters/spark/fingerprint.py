@@ -1,8 +1,8 @@
 """A hash of a table's rows that doesn't depend on their order, their files or the column order.
 
-Every row is hashed with 64 bits, and the hashes are added up, so a row that is there twice counts
-twice. Names and types of the columns are part of it. ``-0.0`` is ``0.0`` and every NaN is alike, as
-Spark's own hash has it; the order of an array's elements counts, that of a map's entries doesn't.
+Every row is hashed to 64 bits and the hashes are added up, so a row that occurs twice counts twice.
+The names and types of the columns are part of it. As in Spark's own hash, ``-0.0`` equals ``0.0``
+and all NaNs are equal. The order of an array's elements counts, that of a map's entries doesn't.
 """
 
 from __future__ import annotations
@@ -14,31 +14,28 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from perago.adapters.spark.row_checks import quoted
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
 
-
 _BITS = (22, 21, 21)
-"""The parts of a hash that are added up by themselves, so that no sum of bigints overflows."""
+"""A hash is cut into parts that are added up separately, so that no sum of bigints overflows."""
 
 
 def unhashable(schema: StructType) -> str | None:
-    """The column whose values Spark can't hash; None if there is none."""
+    """Return the first column whose values Spark can't hash; None if there is none."""
     return next((f.name for f in schema.fields if _holds_variant(f.dataType)), None)
 
 
 def row_hash(schema: StructType) -> Column:
-    """A column of its own, so that it is computed once for all of :func:`sums`."""
+    """Return the hash of a row. Make it a column, so that :func:`sums` computes it once."""
     fields = sorted(schema.fields, key=lambda field: field.name)
-    return _chained([(sf.col(quoted(field.name)), field.dataType) for field in fields])
+    return _hash_of([(sf.col(quoted(field.name)), field.dataType) for field in fields])
 
 
 def sums(hashes: Column) -> dict[str, Column]:
-    """The aggregates of the rows' hashes that :func:`digest` needs, by name."""
+    """Return the aggregates of the rows' hashes that :func:`digest` needs, by name."""
     found: dict[str, Column] = {}
     position = 0
     for number, bits in enumerate(_BITS):
@@ -49,7 +46,7 @@ def sums(hashes: Column) -> dict[str, Column]:
 
 
 def digest(schema: StructType, rows: int, added: Mapping[str, int]) -> str:
-    """The fingerprint, as 32 hexadecimal digits."""
+    """Return the fingerprint, as 32 hexadecimal digits."""
     total, position = 0, 0
     for number, bits in enumerate(_BITS):
         total += added[f"fingerprint{number}"] << position
@@ -59,32 +56,37 @@ def digest(schema: StructType, rows: int, added: Mapping[str, int]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _chained(values: list[tuple[Column, DataType]]) -> Column:
-    """One hash of several values.
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's expressions need it."""
+    return f"`{name.replace('`', '``')}`"
 
-    Spark's hash leaves nulls out, so that each value needs word of whether it is one.
+
+def _hash_of(values: list[tuple[Column, DataType]]) -> Column:
+    """Return one hash of several values.
+
+    Spark's hash skips nulls, so whether a value is null is hashed as well.
     """
-    parts = [part for value, kind in values for part in (value.isNull(), _plain(value, kind))]
+    parts = [part for value, kind in values for part in (value.isNull(), _flat(value, kind))]
     return sf.xxhash64(*parts) if parts else sf.lit(0).cast("bigint")
 
 
-def _plain(value: Column, kind: DataType) -> Column:
-    """A value that Spark's hash tells apart from every other one of its type.
+def _flat(value: Column, kind: DataType) -> Column:
+    """Hash nested values by themselves: Spark's hash doesn't see where one member ends.
 
-    It takes in the members of nested values one after the other: where one ends is lost.
+    It hashes all members one after the other, so different nestings would have the same hash.
     """
     if isinstance(kind, StructType):
         fields = sorted(kind.fields, key=lambda field: field.name)
-        return _chained([(value.getField(f.name), f.dataType) for f in fields])
+        return _hash_of([(value.getField(f.name), f.dataType) for f in fields])
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        hashes = sf.transform(value, lambda item: _chained([(item, element)]))
+        hashes = sf.transform(value, lambda item: _hash_of([(item, element)]))
         return sf.xxhash64(sf.size(value), hashes)
     if isinstance(kind, MapType):
         key, content = kind.keyType, kind.valueType
         entries = sf.transform(
             sf.map_entries(value),
-            lambda entry: _chained([(entry["key"], key), (entry["value"], content)]),
+            lambda entry: _hash_of([(entry["key"], key), (entry["value"], content)]),
         )
         return sf.xxhash64(sf.size(value), sf.array_sort(entries))
     return value

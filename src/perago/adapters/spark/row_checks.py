@@ -1,4 +1,7 @@
-"""Everything that is told of rows one by one, counted in one aggregate over the table."""
+"""Checks of a table's rows: counts of bad rows in one pass, then repeated and orphaned keys.
+
+All of them are exact. Counting makes one aggregate over the table; each key is one shuffle more.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pyspark.sql.types import DataType, StructType
 
 from perago.adapters.spark import fingerprint
 from perago.adapters.spark.error_text import is_expression_error
+from perago.adapters.spark.fingerprint import quoted
 from perago.model.declaration import did_you_mean
 from perago.model.tables import NotNullRule, RowsRule, WhereRule
 
@@ -20,15 +24,19 @@ if TYPE_CHECKING:
 
     from perago.model.tables import ReferenceRule, UniqueRule
 
-
-# --- Columns as rules name them, looked up in a DataFrame's schema before any job runs ---
-_EXACT = ({"tinyint", "smallint", "int", "bigint", "decimal"}, {"float", "double"})
-"""Types that are compared with each other without a value changing."""
+RowRule: TypeAlias = RowsRule | NotNullRule | WhereRule
+_HASH_COLUMN = "perago row hash"
+_COMPARABLE = ({"tinyint", "smallint", "int", "bigint", "decimal"}, {"float", "double"})
+"""Families of types that Spark compares with each other without changing a value."""
+_SAMPLE_ROWS = 3
+_SAMPLE_COLUMNS = 6
+_SAMPLE_CHARACTERS = 40
+_HIDDEN = "…"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A DataFrame with its schema, asked for once: over Spark Connect that is a request."""
+    """A DataFrame with its schema, read once: over Spark Connect that is a request."""
 
     frame: DataFrame
     schema: StructType
@@ -42,24 +50,24 @@ class OpenTable:
         return [field.name for field in self.schema.fields]
 
     def type_of(self, name: str) -> str | None:
-        """The type as Spark writes it; None if there is no such column."""
+        """Return the type as Spark writes it; None if there is no such column."""
         found = self._find(name)
         return found[1].simpleString() if found else None
 
     def column(self, name: str) -> Column:
-        """The column of a name that :meth:`type_of` knows."""
+        """Return a column that exists."""
         found = self._find(name)
-        assert found is not None  # noqa: S101 - looked for before
+        assert found is not None  # noqa: S101 - checked before
         return sf.col(".".join(quoted(part) for part in found[0]))
 
     def missing(self, name: str) -> str | None:
-        """Why there is no such column, in words; None if there is one."""
+        """Return a sentence that there is no such column; None if there is one."""
         if self._find(name):
             return None
         return f"there is no column {name!r}; {did_you_mean(name, self.names)}"
 
     def _find(self, name: str) -> tuple[tuple[str, ...], DataType] | None:
-        """A column, else a field inside of one: ``song.title``."""
+        """Find a column, or else a field inside of one: ``song.title``."""
         parts = (name,) if name in self.names else tuple(name.split("."))
         kind: DataType = self.schema
         for part in parts:
@@ -69,77 +77,13 @@ class OpenTable:
         return parts, kind
 
 
-def quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """How a rule is broken, in words; on how many rows, if that is known; and some of them."""
 
-
-def are_comparable(one: str, other: str) -> bool:
-    """Whether equal values of these types are found equal, and no others."""
-    families = ({one.partition("(")[0]} | {other.partition("(")[0]}) if one != other else set()
-    return one == other or any(families <= exact for exact in _EXACT)
-
-
-# --- Some of the rows that break a rule, as text short enough for a message ---
-_ROWS = 3
-_COLUMNS = 6
-_CHARACTERS = 40
-HIDDEN = "…"
-
-
-def bad_rows(
-    table: OpenTable, is_bad: Column, first: Sequence[str], *, hide: bool
-) -> tuple[str, ...]:
-    """Rows for which ``is_bad`` is true; of many columns, those named ``first`` and some more."""
-    names = [*first, *(name for name in table.names if name not in first)][:_COLUMNS]
-    types = [table.type_of(name) for name in names]
-    shown = [
-        _text(table.column(name), kind, hide=hide).alias(f"c{n}")
-        for n, (name, kind) in enumerate(zip(names, types, strict=True))
-    ]
-    rows = table.frame.where(is_bad).select(*shown).limit(_ROWS).collect()
-    return tuple(_line(names, types, row, hide=hide) for row in rows)
-
-
-def frequent_keys(
-    keys: DataFrame, table: OpenTable, names: Sequence[str], *, hide: bool
-) -> tuple[str, ...]:
-    """The keys with most rows. ``keys`` has them as ``k0``, ``k1`` …, and how many in ``rows``."""
-    types = [table.type_of(name) for name in names]
-    shown = [_text(sf.col(f"k{i}"), kind, hide=hide).alias(f"c{i}") for i, kind in enumerate(types)]
-    found = keys.orderBy(sf.desc("rows")).limit(_ROWS).select(*shown, "rows").collect()
-    return tuple(
-        f"{_line(names, types, row[:-1], hide=hide)} on {counted(row[-1], 'row')}" for row in found
-    )
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _text(value: Column, kind: str | None, *, hide: bool) -> Column:
-    # Made into text by Spark, so that neither long nor hidden values ever leave it.
-    if hide:
-        return sf.when(value.isNotNull(), sf.lit(HIDDEN))
-    text = sf.hex(value) if kind == "binary" else value.cast("string")
-    return sf.substring(text, 1, _CHARACTERS + 1)
-
-
-def _line(
-    names: Sequence[str], types: Sequence[str | None], values: Sequence[str | None], *, hide: bool
-) -> str:
-    parts = []
-    for name, kind, value in zip(names, types, values, strict=True):
-        if value is None:
-            shown = "null"
-        else:
-            cut = value if len(value) <= _CHARACTERS else f"{value[:_CHARACTERS]}{HIDDEN}"
-            shown = repr(cut) if kind == "string" and not hide else cut
-        parts.append(f"{name}={shown}")
-    return ", ".join(parts)
-
-
-_HASH = "perago row hash"
-RowRule: TypeAlias = RowsRule | NotNullRule | WhereRule
+    problem: str
+    count: int | None = None
+    samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +97,10 @@ class Counts:
 
 
 def count_rows(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: bool) -> Counts:
-    """One pass, or none of the rules would be exact about the same rows.
+    """Count everything in one pass, so that all rules see the same rows.
 
-    A condition that fails on some row fails the whole pass; then, and only then, every condition
-    gets one of its own.
+    A condition that fails on some row fails the whole pass; only then every condition gets a pass
+    of its own.
     """
     try:
         return _one_pass(table, rules, with_fingerprint=with_fingerprint)
@@ -176,21 +120,14 @@ def count_rows(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: 
     return counts
 
 
-def is_bad(table: OpenTable, rule: NotNullRule | WhereRule) -> Column:
-    """Whether a row breaks the rule: never null."""
-    if isinstance(rule, NotNullRule):
-        return table.column(rule.name).isNull()
-    return ~sf.coalesce(sf.expr(rule.condition), sf.lit(False))  # noqa: FBT003 - a SQL literal
-
-
 def _one_pass(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: bool) -> Counts:
     counted = [rule for rule in rules if not isinstance(rule, RowsRule)]
     wanted = {"rows": sf.count(sf.lit(1))}
     wanted |= {f"bad{n}": sf.count_if(is_bad(table, rule)) for n, rule in enumerate(counted)}
     frame = table.frame
     if with_fingerprint:
-        frame = frame.withColumn(_HASH, fingerprint.row_hash(table.schema))
-        wanted |= fingerprint.sums(sf.col(_HASH))
+        frame = frame.withColumn(_HASH_COLUMN, fingerprint.row_hash(table.schema))
+        wanted |= fingerprint.sums(sf.col(_HASH_COLUMN))
     aggregates = [value.alias(name) for name, value in wanted.items()]
     found: dict[str, int] = frame.agg(*aggregates).collect()[0].asDict()
     return Counts(
@@ -202,27 +139,28 @@ def _one_pass(table: OpenTable, rules: Sequence[RowRule], *, with_fingerprint: b
     )
 
 
-# --- Keys: which occur more than once, and which have no partner in another table ---
-Broken: TypeAlias = tuple[str, int | None, tuple[str, ...]]
-"""What is wrong in words, on how many rows, and some of them."""
+def is_bad(table: OpenTable, rule: NotNullRule | WhereRule) -> Column:
+    """Return whether a row breaks the rule: never null."""
+    if isinstance(rule, NotNullRule):
+        return table.column(rule.name).isNull()
+    return ~sf.coalesce(sf.expr(rule.condition), sf.lit(False))  # noqa: FBT003 - a SQL literal
 
 
-def repeated(table: OpenTable, rule: UniqueRule, *, hide: bool) -> Broken | None:
-    """The keys that occur more than once; None if none does. One shuffle, of the keys alone."""
-    keys = _counted(_keys(table, rule.columns, "k"), rule).where("rows > 1")
+def repeated_keys(table: OpenTable, rule: UniqueRule, *, hide: bool) -> Violation | None:
+    """Find keys that occur more than once. One shuffle, of the keys alone."""
+    keys = _count_keys(_keys(table, rule.columns, "k"), rule).where("rows > 1")
     repeats, rows = keys.agg(sf.count(sf.lit(1)), sf.sum("rows")).collect()[0]
     if not repeats:
         return None
-    samples = frequent_keys(keys, table, rule.columns, hide=hide)
     occur = "occurs" if repeats == 1 else "occur"
-    said = f"{counted(repeats, 'key')} {occur} more than once, on {counted(rows, 'row')}"
-    return said, rows, samples
+    problem = f"{counted(repeats, 'key')} {occur} more than once, on {counted(rows, 'row')}"
+    return Violation(problem, rows, _frequent_keys(keys, table, rule.columns, hide=hide))
 
 
-def orphaned(
+def orphaned_keys(
     table: OpenTable, other: OpenTable, rule: ReferenceRule, *, hide: bool
-) -> Broken | None:
-    """The keys without a null that the other table hasn't; None if there are none. One join."""
+) -> Violation | None:
+    """Find keys, without a null in them, that the other table doesn't have. One join."""
     keys = _keys(table, rule.columns, "k")
     for n in range(len(rule.columns)):
         keys = keys.where(sf.col(f"k{n}").isNotNull())
@@ -232,18 +170,24 @@ def orphaned(
     count = orphans.count()
     if not count:
         return None
-    samples = frequent_keys(_counted(orphans, rule), table, rule.columns, hide=hide)
     have = "has" if count == 1 else "have"
-    return f"{counted(count, 'row')} {have} no partner in {rule.path!r}", count, samples
+    samples = _frequent_keys(_count_keys(orphans, rule), table, rule.columns, hide=hide)
+    return Violation(f"{counted(count, 'row')} {have} no partner in {rule.path!r}", count, samples)
 
 
 def incomparable(table: OpenTable, other: OpenTable, rule: ReferenceRule) -> str | None:
-    """Why the two sides of a reference can't be compared exactly; None if they can."""
+    """Say why the two sides of a reference can't be compared exactly; None if they can."""
     for name, target in zip(rule.columns, rule.targets, strict=True):
         here, there = table.type_of(name), other.type_of(target)
-        if here and there and not are_comparable(here, there):
+        if here and there and not _are_comparable(here, there):
             return f"{name!r} is {here}, and {target!r} in {rule.path!r} is {there}"
     return None
+
+
+def _are_comparable(one: str, other: str) -> bool:
+    """Whether Spark finds values of these types equal exactly if they are."""
+    families = {one.partition("(")[0], other.partition("(")[0]}
+    return one == other or any(families <= comparable for comparable in _COMPARABLE)
 
 
 def _keys(table: OpenTable, names: tuple[str, ...], prefix: str) -> DataFrame:
@@ -252,6 +196,61 @@ def _keys(table: OpenTable, names: tuple[str, ...], prefix: str) -> DataFrame:
     )
 
 
-def _counted(keys: DataFrame, rule: UniqueRule | ReferenceRule) -> DataFrame:
+def _count_keys(keys: DataFrame, rule: UniqueRule | ReferenceRule) -> DataFrame:
     names = [f"k{n}" for n in range(len(rule.columns))]
     return keys.groupBy(*names).agg(sf.count(sf.lit(1)).alias("rows"))
+
+
+def sample_rows(
+    table: OpenTable, is_bad: Column, first: Sequence[str], *, hide: bool
+) -> tuple[str, ...]:
+    """Return some rows for which ``is_bad`` is true; of many columns, first those in ``first``."""
+    names = [*first, *(name for name in table.names if name not in first)][:_SAMPLE_COLUMNS]
+    types = [table.type_of(name) for name in names]
+    shown = [
+        _as_text(table.column(name), kind, hide=hide).alias(f"c{n}")
+        for n, (name, kind) in enumerate(zip(names, types, strict=True))
+    ]
+    rows = table.frame.where(is_bad).select(*shown).limit(_SAMPLE_ROWS).collect()
+    return tuple(_line(names, types, row, hide=hide) for row in rows)
+
+
+def _frequent_keys(
+    keys: DataFrame, table: OpenTable, names: Sequence[str], *, hide: bool
+) -> tuple[str, ...]:
+    """Return the keys with most rows. ``keys`` has columns ``k0``, ``k1`` … and ``rows``."""
+    types = [table.type_of(name) for name in names]
+    shown = [
+        _as_text(sf.col(f"k{i}"), kind, hide=hide).alias(f"c{i}") for i, kind in enumerate(types)
+    ]
+    found = keys.orderBy(sf.desc("rows")).limit(_SAMPLE_ROWS).select(*shown, "rows").collect()
+    return tuple(
+        f"{_line(names, types, row[:-1], hide=hide)} on {counted(row[-1], 'row')}" for row in found
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _as_text(value: Column, kind: str | None, *, hide: bool) -> Column:
+    # Spark makes the text, so that neither long nor hidden values ever leave it.
+    if hide:
+        return sf.when(value.isNotNull(), sf.lit(_HIDDEN))
+    text = sf.hex(value) if kind == "binary" else value.cast("string")
+    return sf.substring(text, 1, _SAMPLE_CHARACTERS + 1)
+
+
+def _line(
+    names: Sequence[str], types: Sequence[str | None], values: Sequence[str | None], *, hide: bool
+) -> str:
+    parts = []
+    for name, kind, value in zip(names, types, values, strict=True):
+        if value is None:
+            shown = "null"
+        else:
+            is_long = len(value) > _SAMPLE_CHARACTERS
+            cut = f"{value[:_SAMPLE_CHARACTERS]}{_HIDDEN}" if is_long else value
+            shown = repr(cut) if kind == "string" and not hide else cut
+        parts.append(f"{name}={shown}")
+    return ", ".join(parts)

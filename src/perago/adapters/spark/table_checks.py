@@ -1,4 +1,8 @@
-"""The check of tables, in the order of what it costs: schema, one pass over rows, keys, pandera."""
+"""Guardrails on data, checked by Spark: exact, and with few passes over the data.
+
+A table's rules are checked in the order of their cost: by its schema, in one pass over its rows,
+key by key, and by pandera.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,17 @@ from perago.adapters.spark.error_text import (
 )
 from perago.adapters.spark.fingerprint import unhashable
 from perago.adapters.spark.row_checks import (
-    Broken,
     Counts,
     OpenTable,
     RowRule,
-    bad_rows,
+    Violation,
     count_rows,
     counted,
     incomparable,
     is_bad,
-    orphaned,
-    repeated,
+    orphaned_keys,
+    repeated_keys,
+    sample_rows,
 )
 from perago.errors import RuntimeConfigError, SparkPathError
 from perago.model.tables import (
@@ -50,58 +54,34 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-
-# --- A pandera schema checked at full depth, and its report in few words ---
-
-
-def schema_problems(schema: Any, frame: DataFrame) -> list[str]:
-    """What is wrong, without any value of the data; empty if the schema holds.
-
-    Raises RuntimeConfigError if pandera can't be used here.
-    """
-    try:
-        from pandera.config import ValidationDepth, config_context
-    except ImportError as error:
-        raise RuntimeConfigError(
-            f"schema=… needs pandera, which can't be imported: {error}",
-            fix="install perago-runtime[pandera]",
-        ) from error
-    # Whatever the environment says: a guardrail that looks at names only would be none.
-    with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
-        validated = schema.validate(frame)
-    return [problem for group in validated.pandera.errors.values() for problem in _told(group)]
+ReadTable: TypeAlias = Callable[[TableSource], "DataFrame"]
 
 
-def _told(group: Mapping[str, list[Mapping[str, Any]]]) -> Iterator[str]:
-    for reason, errors in group.items():
-        for error in errors:
-            column, check = error["column"], error["check"]
-            if reason == "COLUMN_NOT_IN_DATAFRAME":
-                yield f"there is no column {column!r}"
-            elif reason == "SERIES_CONTAINS_NULLS":
-                yield f"{column!r} has nulls"
-            elif reason in ("WRONG_DATATYPE", "DUPLICATES"):
-                # These messages name types, columns and counts; others may quote rows.
-                yield str(error["error"])
-            else:
-                yield f"{column!r} fails {check}"
-
-
-Read: TypeAlias = Callable[[TableSource], "DataFrame"]
-
-
-def check_each_table(
-    tables: Sequence[TableRules], read: Read, sources: Mapping[str, TableSource]
+def check_tables(
+    tables: Sequence[TableRules], read: ReadTable, sources: Mapping[str, TableSource] | None = None
 ) -> list[TableReport]:
-    """See :func:`perago.adapters.spark.table_checks.check_tables`."""
+    """Check the rules, and return a report for each of ``tables``.
+
+    ``read`` returns a table's DataFrame. ``sources`` says how to read the tables that rules refer
+    to; by default as these rules read them. Rules on the same table share one pass over its rows;
+    each key of ``unique`` and of ``references`` is one shuffle more. Files that are missing or
+    can't be read, and rules that can't be evaluated, are results; raises any other error of Spark.
+    """
+    if sources is None:
+        sources = {rules.path: rules.source for rules in tables}
     reports: dict[int, TableReport] = {}
     for group in _by_table(tables):
         try:
             found = _check_one_table(group, sources, read)
-        except Exception as error:  # noqa: BLE001 - raised again if it isn't the files' fault
+        except Exception as error:  # noqa: BLE001 - raised again if it isn't about the files
             found = [_unreadable(rules, error) for rules in group]
         reports |= {id(rules): report for rules, report in zip(group, found, strict=True)}
     return [reports[id(rules)] for rules in tables]
+
+
+def check_table(rules: TableRules, read: ReadTable) -> TableReport:
+    """Check the rules of one table as :func:`check_tables` does."""
+    return check_tables([rules], read)[0]
 
 
 def _by_table(tables: Iterable[TableRules]) -> Iterable[list[TableRules]]:
@@ -112,29 +92,30 @@ def _by_table(tables: Iterable[TableRules]) -> Iterable[list[TableRules]]:
 
 
 def _check_one_table(
-    group: list[TableRules], sources: Mapping[str, TableSource], read: Read
+    group: list[TableRules], sources: Mapping[str, TableSource], read: ReadTable
 ) -> list[TableReport]:
-    """The reports of guardrails on one and the same table; ``sources`` says of others as well."""
+    """Check all rules on one and the same table."""
     table = OpenTable.of(read(group[0].source))
-    rules = [rule for asked in group for rule in asked.rules]
+    rules = [rule for table_rules in group for rule in table_rules.rules]
     others = {
         rule.path: sources.get(rule.path, TableSource(rule.path))
         for rule in rules
         if isinstance(rule, ReferenceRule) and rule.path != group[0].path
     }
-    hide = any(asked.hide_values for asked in group)
-    referenced = {path: _opened(source, read, hide=hide) for path, source in others.items()}
-    looked = _Looked(table, {group[0].path: table, **referenced})
-    looked.unmet.update((rule, said) for rule in rules if (said := looked.told_by_schema(rule)))
-    row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in looked.unmet]
-    with_fingerprint = any(asked.fingerprint for asked in group) and not unhashable(table.schema)
+    hide = any(table_rules.hide_values for table_rules in group)
+    referenced = {path: _open(source, read, hide=hide) for path, source in others.items()}
+    check = _TableCheck(table, {group[0].path: table, **referenced})
+    check.unmet.update((rule, said) for rule in rules if (said := check.schema_problem(rule)))
+    row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in check.unmet]
+    wants_fingerprint = any(table_rules.fingerprint for table_rules in group)
+    with_fingerprint = wants_fingerprint and not unhashable(table.schema)
     if row_rules or with_fingerprint:
-        looked.counts = count_rows(table, row_rules, with_fingerprint=with_fingerprint)
-    return [looked.report(asked) for asked in group]
+        check.counts = count_rows(table, row_rules, with_fingerprint=with_fingerprint)
+    return [check.report(table_rules) for table_rules in group]
 
 
-def _opened(source: TableSource, read: Read, *, hide: bool) -> OpenTable | str:
-    """A table that rules refer to; in its place, why it can't be read."""
+def _open(source: TableSource, read: ReadTable, *, hide: bool) -> OpenTable | str:
+    """Open a table that rules refer to; return the reason if it can't be read."""
     try:
         return OpenTable.of(read(source))
     except Exception as error:  # noqa: BLE001 - as above
@@ -142,20 +123,24 @@ def _opened(source: TableSource, read: Read, *, hide: bool) -> OpenTable | str:
 
 
 @dataclass
-class _Looked:
-    """What is known of a table so far."""
+class _TableCheck:
+    """The check of one table: the tables its rules refer to, and what is known so far.
+
+    ``others`` has a reason in place of a table that can't be read. ``unmet`` are rules that can't
+    hold whatever the rows are, with the reason.
+    """
 
     table: OpenTable
     others: Mapping[str, OpenTable | str]
     unmet: dict[Rule, str] = field(default_factory=dict)
     counts: Counts | None = None
 
-    def told_by_schema(self, rule: Rule) -> str | None:
-        """Why the rule can't hold, or can't even be evaluated, whatever the rows are."""
+    def schema_problem(self, rule: Rule) -> str | None:
+        """Say why the rule can't hold, or can't be evaluated, whatever the rows are."""
         table = self.table
         for name in rule.columns:
-            if said := table.missing(name):
-                return said
+            if problem := table.missing(name):
+                return problem
         if isinstance(rule, ColumnRule) and rule.type is not None:
             kind = table.type_of(rule.name)
             return None if kind == rule.type else f"its type is {kind}"
@@ -166,69 +151,74 @@ class _Looked:
             if isinstance(other, str):
                 return other
             for target in rule.targets:
-                if said := other.missing(target):
-                    return f"in {rule.path!r} {said}"
+                if problem := other.missing(target):
+                    return f"in {rule.path!r} {problem}"
             return incomparable(table, other, rule)
         return None
 
-    def report(self, asked: TableRules) -> TableReport:
-        results = [self._result(asked, rule) for rule in asked.rules]
-        if asked.fingerprint and (name := unhashable(self.table.schema)):
+    def report(self, table_rules: TableRules) -> TableReport:
+        results = [self._result(table_rules, rule) for rule in table_rules.rules]
+        if table_rules.fingerprint and (name := unhashable(self.table.schema)):
             results.append(
                 RuleResult(
                     "fingerprint",
-                    f"require_table({asked.path!r}, fingerprint=True)",
+                    f"require_table({table_rules.path!r}, fingerprint=True)",
                     (name,),
                     f"column {name!r} holds variants, and Spark can't hash those",
                 )
             )
         counts = self.counts
         return TableReport(
-            asked.path,
+            table_rules.path,
             tuple(results),
             rows=counts.rows if counts else None,
-            fingerprint=counts.fingerprint if counts and asked.fingerprint else None,
+            fingerprint=counts.fingerprint if counts and table_rules.fingerprint else None,
         )
 
-    def _result(self, asked: TableRules, rule: Rule) -> RuleResult:
-        hide = asked.hide_values
+    def _result(self, table_rules: TableRules, rule: Rule) -> RuleResult:
+        rule_text = table_rules.written(rule)
+        if rule in self.unmet:
+            return RuleResult(rule.kind, rule_text, rule.columns, self.unmet[rule])
+        hide = table_rules.hide_values
         try:
-            broken = self._told_by_data(rule, hide=hide) if rule not in self.unmet else None
+            violation = self._violation(rule, hide=hide)
         except Exception as error:
             if not is_expression_error(error):
                 raise
-            broken = (f"it can't be evaluated: {_said(error, hide=hide)}", None, ())
-        problem, count, samples = broken or (self.unmet.get(rule), None, ())
-        return RuleResult(rule.kind, asked.written(rule), rule.columns, problem, count, samples)
+            violation = Violation(f"it can't be evaluated: {_message(error, hide=hide)}")
+        if violation is None:
+            return RuleResult(rule.kind, rule_text, rule.columns)
+        problem, count, samples = violation.problem, violation.count, violation.samples
+        return RuleResult(rule.kind, rule_text, rule.columns, problem, count, samples)
 
-    def _told_by_data(self, rule: Rule, *, hide: bool) -> Broken | None:
+    def _violation(self, rule: Rule, *, hide: bool) -> Violation | None:
         match rule:
             case RowsRule():
-                return self._told_by_number(rule)
+                return self._wrong_count(rule)
             case NotNullRule() | WhereRule():
-                return self._told_by_rows(rule, hide=hide)
+                return self._bad_rows(rule, hide=hide)
             case UniqueRule():
-                return repeated(self.table, rule, hide=hide)
+                return repeated_keys(self.table, rule, hide=hide)
             case ReferenceRule():
                 other = self.others[rule.path]
-                assert isinstance(other, OpenTable)  # noqa: S101 - else the rule is unmet
-                return orphaned(self.table, other, rule, hide=hide)
+                assert isinstance(other, OpenTable)  # noqa: S101 - otherwise the rule is unmet
+                return orphaned_keys(self.table, other, rule, hide=hide)
             case SchemaRule():
-                problems = schema_problems(rule.schema, self.table.frame)
-                return ("; ".join(problems), None, ()) if problems else None
+                problems = _pandera_problems(rule.schema, self.table.frame)
+                return Violation("; ".join(problems)) if problems else None
             case ColumnRule():
                 return None
 
-    def _told_by_number(self, rule: RowsRule) -> Broken | None:
+    def _wrong_count(self, rule: RowsRule) -> Violation | None:
         assert self.counts is not None  # noqa: S101 - counted for this rule
         rows = self.counts.rows
         if rows < rule.least:
-            return f"{counted(rows, 'row')} found, at least {rule.least} needed", None, ()
+            return Violation(f"{counted(rows, 'row')} found, at least {rule.least} needed")
         if rule.most is not None and rows > rule.most:
-            return f"{counted(rows, 'row')} found, at most {rule.most} allowed", None, ()
+            return Violation(f"{counted(rows, 'row')} found, at most {rule.most} allowed")
         return None
 
-    def _told_by_rows(self, rule: NotNullRule | WhereRule, *, hide: bool) -> Broken | None:
+    def _bad_rows(self, rule: NotNullRule | WhereRule, *, hide: bool) -> Violation | None:
         assert self.counts is not None  # noqa: S101 - counted for this rule
         if error := self.counts.failed.get(rule):
             raise error
@@ -236,15 +226,16 @@ class _Looked:
         if not count:
             return None
         table = self.table
-        samples = bad_rows(table, is_bad(table, rule), _mentioned(rule, table), hide=hide)
-        broken = "break it" if count > 1 else "breaks it"
         if isinstance(rule, NotNullRule):
-            broken = "have a null there" if count > 1 else "has a null there"
-        return f"{counted(count, 'row')} {broken}", count, samples
+            problem = "have a null there" if count > 1 else "has a null there"
+        else:
+            problem = "break it" if count > 1 else "breaks it"
+        samples = sample_rows(table, is_bad(table, rule), _columns_of(rule, table), hide=hide)
+        return Violation(f"{counted(count, 'row')} {problem}", count, samples)
 
 
 def _unresolved(table: OpenTable, rule: WhereRule) -> str | None:
-    """Why Spark can't make a condition on rows of it."""
+    """Say why Spark doesn't accept the condition; None if it does."""
     try:
         _ = table.frame.where(sf.expr(rule.condition)).schema
     except Exception as error:
@@ -254,54 +245,66 @@ def _unresolved(table: OpenTable, rule: WhereRule) -> str | None:
     return None
 
 
-def _mentioned(rule: NotNullRule | WhereRule, table: OpenTable) -> list[str]:
-    """The columns that say most about a row that breaks the rule."""
+def _columns_of(rule: NotNullRule | WhereRule, table: OpenTable) -> list[str]:
+    """Return the columns that the rule mentions, which say most about a bad row."""
     if isinstance(rule, NotNullRule):
         return [rule.name]
     words = set(re.findall(r"\w+", rule.condition))
     return [name for name in table.names if name in words]
 
 
-def _unreadable(asked: TableRules, error: Exception) -> TableReport:
-    why = _why_unreadable(asked.path, error, hide=asked.hide_values)
-    result = RuleResult("read", asked.label, problem=why)
-    return TableReport(asked.path, (result,))
+def _unreadable(table_rules: TableRules, error: Exception) -> TableReport:
+    why = _why_unreadable(table_rules.path, error, hide=table_rules.hide_values)
+    result = RuleResult("read", table_rules.label, problem=why)
+    return TableReport(table_rules.path, (result,))
 
 
 def _why_unreadable(path: str, error: Exception, *, hide: bool) -> str:
-    """In words. Raises the error itself if it doesn't lie with the files."""
+    """Return the reason in words. Raises the error itself if it isn't about the files."""
     if isinstance(error, SparkPathError):
         return error.message
     if not is_file_error(error):
         raise error
-    return f"the table {path!r} can't be read: {_said(error, hide=hide)}"
+    return f"the table {path!r} can't be read: {_message(error, hide=hide)}"
 
 
-def _said(error: Exception, *, hide: bool) -> str | None:
-    # Spark's message quotes the value that an expression stumbled over, or a partition's.
+def _message(error: Exception, *, hide: bool) -> str | None:
+    # Spark's message quotes the value that an expression failed on, or that of a partition.
     return condition_name(error) if hide else short_message(error)
 
 
-# --- Guardrails on data, checked by Spark: exact, and with as few passes as by hand ---
+def _pandera_problems(schema: Any, frame: DataFrame) -> list[str]:
+    """Return what is wrong, without any value of the data; empty if the schema holds.
 
-
-def check_tables(
-    tables: Sequence[TableRules], read: Read, sources: Mapping[str, TableSource] | None = None
-) -> list[TableReport]:
-    """What the rules find, a report for each; ``read(source)`` gives a table's DataFrame.
-
-    ``sources`` says how tables are read that others refer to; unless given, these rules do.
-    Rules on the same table share one pass over its rows; each key of ``unique`` and each of
-    ``references`` is one shuffle more. Files that are missing or can't be read, and rules that
-    can't be evaluated, become results; raises whatever else keeps Spark from computing.
+    Raises RuntimeConfigError if pandera can't be imported.
     """
-    from perago.adapters.spark.table_checks import check_each_table
+    try:
+        from pandera.config import ValidationDepth, config_context
+    except ImportError as error:
+        raise RuntimeConfigError(
+            f"schema=… needs pandera, which can't be imported: {error}",
+            fix="install perago-runtime[pandera]",
+        ) from error
+    # Full depth, whatever the environment says: a guardrail must look at the data.
+    with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
+        validated = schema.validate(frame)
+    return [
+        problem
+        for group in validated.pandera.errors.values()
+        for reason, errors in group.items()
+        for problem in _pandera_messages(reason, errors)
+    ]
 
-    if sources is None:
-        sources = {rules.path: rules.source for rules in tables}
-    return check_each_table(tables, read, sources)
 
-
-def check_table(rules: TableRules, read: Read) -> TableReport:
-    """The report of one; otherwise as :func:`check_tables`."""
-    return check_tables([rules], read)[0]
+def _pandera_messages(reason: str, errors: list[Mapping[str, Any]]) -> Iterator[str]:
+    for error in errors:
+        column, check = error["column"], error["check"]
+        if reason == "COLUMN_NOT_IN_DATAFRAME":
+            yield f"there is no column {column!r}"
+        elif reason == "SERIES_CONTAINS_NULLS":
+            yield f"{column!r} has nulls"
+        elif reason in ("WRONG_DATATYPE", "DUPLICATES"):
+            # These messages name types, columns and counts; others may quote rows.
+            yield str(error["error"])
+        else:
+            yield f"{column!r} fails {check}"
