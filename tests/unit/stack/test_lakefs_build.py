@@ -1,4 +1,4 @@
-"""Which Go lakeFS is built with, and what a person is told when there is none."""
+"""Which Go lakeFS is built with, and what the error says when there is none."""
 
 import os
 
@@ -37,10 +37,10 @@ def test_without_a_registry_in_reach_the_error_says_what_to_do(tmp_path, monkeyp
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE"):
         monkeypatch.setenv(name, os.devnull if name == "PIP_CONFIG_FILE" else "")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    told = []
+    lines = []
     with pytest.raises(RuntimeConfigError, match="fetching Go failed") as failure:
-        lakefs.ensure_lakefs(told.append)
+        lakefs.ensure_lakefs(lines.append)
     assert "PIP_INDEX_URL" in failure.value.fix
     assert "compose.yaml" in failure.value.fix
-    assert told[0].startswith("fetching Go")
+    assert lines[0].startswith("fetching Go")
     assert not lakefs.is_cached()

@@ -1,4 +1,4 @@
-"""A jar from Maven repositories: whoever brings it, only the one we know is taken."""
+"""A jar from Maven repositories: whichever client fetches it, only the pinned one is accepted."""
 
 import hashlib
 import os
@@ -60,14 +60,14 @@ def test_the_one_in_the_users_repository_is_taken_as_it_is(tmp_path, room):
 def test_another_one_there_is_passed_over_and_maven_asked(tmp_path, room):
     keep(tmp_path, b"half of it")
     install_maven(tmp_path, f"printf '{BYTES.decode()}' > server-1.0-boot.jar")
-    told = []
-    brought = fetch(JAR, room, told.append)
+    lines = []
+    brought = fetch(JAR, room, lines.append)
     assert brought == room / "server-1.0-boot.jar"
     assert brought.read_bytes() == BYTES
     asked = (tmp_path / "asked").read_text()
     assert "-Dartifact=org.example:server:1.0:jar:boot" in asked
     assert f"-Dmaven.repo.local={room}/maven" in asked
-    assert "once for this machine" in told[0]
+    assert "once for this machine" in lines[0]
 
 
 def test_what_comes_and_is_not_it_is_refused(tmp_path, room):
@@ -80,9 +80,9 @@ def test_what_comes_and_is_not_it_is_refused(tmp_path, room):
 @pytest.mark.slow
 def test_where_maven_fails_it_is_tried_without_and_the_error_says_what_is_obeyed(tmp_path, room):
     install_maven(tmp_path, "echo no route; exit 1")
-    told = []
+    lines = []
     with pytest.raises(RuntimeConfigError, match="fetching jgo failed") as failure:
-        fetch(JAR, room, told.append)
-    assert told[1] == "Maven can't fetch server-1.0-boot.jar: trying without it"
+        fetch(JAR, room, lines.append)
+    assert lines[1] == "Maven can't fetch server-1.0-boot.jar: trying without it"
     for obeyed in ("settings.xml", "PIP_INDEX_URL", "REQUESTS_CA_BUNDLE", "jgo.conf"):
         assert obeyed in failure.value.fix

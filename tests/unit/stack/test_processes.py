@@ -1,4 +1,4 @@
-"""Processes are told apart from later ones that have the same number."""
+"""A process is never mistaken for a later one with the same number."""
 
 import os
 import subprocess
@@ -52,10 +52,10 @@ def test_one_that_does_not_listen_is_killed_after_the_grace(tmp_path):
 
 
 def test_a_detached_process_has_a_session_of_its_own_and_a_private_log(tmp_path):
-    told = "import os; print(os.getsid(0) != %d, os.getcwd())"
+    script = "import os; print(os.getsid(0) != %d, os.getcwd())"
     log = tmp_path / "log"
     process = start_detached(
-        [sys.executable, "-c", told % os.getsid(0)], directory=tmp_path, environment={}, log=log
+        [sys.executable, "-c", script % os.getsid(0)], directory=tmp_path, environment={}, log=log
     )
     assert process is None or process.wait(20)
     assert log.read_text() == f"True {tmp_path}\n"

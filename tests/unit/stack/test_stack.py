@@ -44,7 +44,7 @@ http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
 def small(name, awaited, *, refusals=0, version="1", patience=60.0):
     """A kind whose server is healthy when the file ``awaited`` is there."""
 
-    def server(directory, port, _tell):
+    def server(directory, port, _on_line):
         arguments = (str(port), str(awaited), str(refusals))
         return Server(
             name=name,
@@ -59,7 +59,7 @@ def small(name, awaited, *, refusals=0, version="1", patience=60.0):
             start_timeout_seconds=patience,
         )
 
-    return ServerKind(name, name, version, lambda _tell: None, lambda: True, server)
+    return ServerKind(name, name, version, lambda _on_line: None, lambda: True, server)
 
 
 @pytest.fixture
@@ -161,9 +161,9 @@ def test_one_that_answered_before_and_hangs_is_replaced(make_stack, tmp_path, mo
 def test_one_of_another_version_is_replaced(make_stack, tmp_path):
     directory = make_stack(small("one", tmp_path))
     stack.up(directory, print)
-    told = []
-    assert stack.up(make_stack(small("one", tmp_path, version="2")), told.append) == ["one"]
-    assert "another version" in told[0]
+    lines = []
+    assert stack.up(make_stack(small("one", tmp_path, version="2")), lines.append) == ["one"]
+    assert "another version" in lines[0]
 
 
 def test_variables_that_would_change_a_server_are_kept_from_it(make_stack, tmp_path, monkeypatch):

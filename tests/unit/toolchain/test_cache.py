@@ -42,10 +42,10 @@ def test_a_damaged_program_is_never_used_and_is_made_again():
     saw = ensure(TOOL, make_saw, pytest.fail) / "bin" / "saw"
     saw.write_bytes(b"tooth")
     assert "isn't what was put there" in cache_problem(TOOL)
-    told = []
-    ensure(TOOL, make_saw, told.append)
+    lines = []
+    ensure(TOOL, make_saw, lines.append)
     assert saw.read_bytes() == b"teeth"
-    assert "damaged" in told[0]
+    assert "damaged" in lines[0]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"sha256": {}}', '{"sha256": null}'])
@@ -108,10 +108,10 @@ def test_what_a_killed_process_left_is_cleared_away(cache):
 
 
 def test_who_comes_second_says_that_it_waits_and_makes_nothing():
-    waits, told = threading.Event(), []
+    waits, lines = threading.Event(), []
 
-    def tell(line):
-        told.append(line)
+    def on_line(line):
+        lines.append(line)
         waits.set()
 
     def make(room):
@@ -119,10 +119,10 @@ def test_who_comes_second_says_that_it_waits_and_makes_nothing():
         assert waits.wait(30)
         make_saw(room)
 
-    second = threading.Thread(target=ensure, args=(TOOL, pytest.fail, tell))
+    second = threading.Thread(target=ensure, args=(TOOL, pytest.fail, on_line))
     ensure(TOOL, make, pytest.fail)
     second.join(30)
-    assert told == [f"waiting: another process is getting {TOOL.directory.name}"]
+    assert lines == [f"waiting: another process is getting {TOOL.directory.name}"]
 
 
 def test_a_cache_that_cannot_be_written_names_the_setting(cache):

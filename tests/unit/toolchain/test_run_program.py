@@ -1,4 +1,4 @@
-"""Running what fetches and builds: what a person is told when it doesn't work."""
+"""Running programs that fetch and build: what the error says when one fails."""
 
 import os
 import sys

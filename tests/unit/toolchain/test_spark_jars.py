@@ -24,7 +24,7 @@ def java():
 
 @pytest.fixture(autouse=True)
 def apart(tmp_path, monkeypatch):
-    """A cache and a Maven repository of our own, and a proxy that lets nobody through."""
+    """A cache and a Maven repository of our own, and a proxy that refuses every connection."""
     monkeypatch.setenv("PERAGO_TOOLS", str(tmp_path / "tools"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("http_proxy", "https_proxy"):
@@ -56,12 +56,12 @@ def publish(repository, *names, text="{} teeth"):
 def test_they_are_fetched_once_from_a_repository_that_is_named(tmp_path, want, java):
     want("long-saw", "short-saw")
     assert cached_s3_jars() is None
-    told = []
+    lines = []
     mirror = publish(tmp_path / "mirror", "long-saw", "short-saw")
-    jars = ensure_s3_jars(java, told.append, repositories=[mirror])
+    jars = ensure_s3_jars(java, lines.append, repositories=[mirror])
     assert [jar.name for jar in jars] == ["long-saw-1.0.jar", "short-saw-1.0.jar"]
     assert [jar.read_text() for jar in jars] == ["long-saw teeth", "short-saw teeth"]
-    assert "2 jars for S3" in told[0]
+    assert "2 jars for S3" in lines[0]
     assert cached_s3_jars() == jars
     assert ensure_s3_jars(java, pytest.fail) == jars
     jars[0].write_text("blunt")

@@ -1,4 +1,4 @@
-"""Which Java Spark is given, and what a person is told about the others."""
+"""Which Java Spark gets, and what is said about the others."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ from perago.errors import RuntimeConfigError
 from perago.toolchain import java
 from perago.toolchain.java import installed_spark_java
 
-# A Java as far as anybody can tell who asks for its version, its home and a module.
+# Answers like a Java when asked for its version, its home and a module.
 FAKE = """\
 #!/bin/sh
 case "$*" in
@@ -62,9 +62,9 @@ def test_a_java_home_of_no_use_is_named_with_the_one_taken_instead(tmp_path, mon
     fitting = put(tmp_path / "jvm" / "21", "21.0.8")
     old = put(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(old))
-    told = []
-    assert java.spark_java(told.append).home == fitting
-    assert told == [
+    lines = []
+    assert java.spark_java(lines.append).home == fitting
+    assert lines == [
         f"JAVA_HOME={old} is Java 11, not 17 to 22: using {fitting}/bin/java, Java 21",
     ]
 

@@ -11,7 +11,7 @@ AWAY = "Caused by: java.net.SocketException: Connection reset"
 
 
 class OverConnect(Exception):
-    """An error that tells its causes apart from its text, if at all."""
+    """An error that has its causes outside of its text, if at all."""
 
     def __init__(self, text, causes):
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Paths, formats and leftovers, told by their names alone."""
+"""Paths, formats and leftovers, recognised by their names alone."""
 
 import pytest
 

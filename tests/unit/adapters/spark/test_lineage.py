@@ -1,4 +1,4 @@
-"""What Spark's own OpenLineage listener is told, and where its jar comes from."""
+"""The settings of Spark's own OpenLineage listener, and where its jar comes from."""
 
 import pytest
 
@@ -15,12 +15,12 @@ LINEAGE = SparkLineage("perago", {"type": "http", "auth.apiKey": "hunter2"})
 
 
 def test_the_listener_is_told_that_the_attempt_is_its_parent_and_the_workflow_its_root():
-    told = listener_settings(LINEAGE, EXECUTION)
-    assert told["spark.openlineage.parentRunId"] == run_id(EXECUTION.id)
-    assert told["spark.openlineage.parentJobName"] == "songs.clean"
-    assert told["spark.openlineage.rootParentRunId"] == workflow_run_id("run-1")
-    assert told["spark.openlineage.rootParentJobName"] == "songs"
-    assert told["spark.openlineage.transport.type"] == "http"
+    settings = listener_settings(LINEAGE, EXECUTION)
+    assert settings["spark.openlineage.parentRunId"] == run_id(EXECUTION.id)
+    assert settings["spark.openlineage.parentJobName"] == "songs.clean"
+    assert settings["spark.openlineage.rootParentRunId"] == workflow_run_id("run-1")
+    assert settings["spark.openlineage.rootParentJobName"] == "songs"
+    assert settings["spark.openlineage.transport.type"] == "http"
 
 
 def test_a_key_is_not_shown():
