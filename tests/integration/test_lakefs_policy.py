@@ -188,7 +188,7 @@ NEEDED = [
     # what is taken away, on what, and what the error then says
     ("fs:ReadCommit", "", "fs:ReadCommit"),
     ("fs:ListObjects", "", "fs:ListObjects"),
-    ("fs:ReadObject", OBJECTS, "reading 'drop'"),
+    ("fs:ReadObject", OBJECTS, "downloading 'drop'"),
     ("fs:WriteObject", OBJECTS, "uploading 'edit' to branch"),
     ("fs:DeleteObject", OBJECTS, "fs:DeleteObject"),
     ("fs:CreateBranch", STAGING, "fs:CreateBranch"),

@@ -192,7 +192,7 @@ class FileAssembly:
 
     def add(self, part: int, position: int, data: bytes) -> None:
         """Write the next bytes of the part that starts at ``part``."""
-        with _write_failures(self.download.path):
+        with _write_errors(self.download.path):
             written = os.pwrite(self.file_descriptor(), data, position)
             while written < len(data):
                 written += os.pwrite(self.file_descriptor(), data[written:], position + written)
@@ -218,7 +218,7 @@ class FileAssembly:
             return
         try:
             buffer = memoryview(bytearray(_PIECE_BYTES))
-            with _write_failures(self.download.path):
+            with _write_errors(self.download.path):
                 while (ready := self._ready()) > self._hashed:
                     piece = buffer[: ready - self._hashed]
                     count = os.preadv(self.file_descriptor(), [piece], self._hashed)
@@ -249,7 +249,7 @@ class FileAssembly:
                 f"object {key!r}: only {self._hashed} of its {size} bytes arrived",
                 fix="retry; if it happens again, look into lakeFS's log",
             )
-        with _write_failures(self.download.path):
+        with _write_errors(self.download.path):
             signature = Signature.of(os.fstat(self.file_descriptor()))
         self._is_complete = True
         return FetchedFile(self.download.entry.key, self._sha256.hexdigest(), signature)
@@ -264,7 +264,7 @@ class FileAssembly:
 
 
 @contextmanager
-def _write_failures(path: str | Path) -> Iterator[None]:
+def _write_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -280,8 +280,8 @@ def create_file(path: str | Path, data: bytes | memoryview | Bytes) -> Signature
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[int]:
-    """Create a file to write to; it is removed if the block fails."""
-    try:
+    """Create a file to write to; it is removed if the block fails. Raises StoreError."""
+    with _write_errors(path):
         descriptor = os.open(path, _CREATE, 0o666)
         try:
             yield descriptor
@@ -290,5 +290,3 @@ def new_file(path: str | Path) -> Iterator[int]:
             raise
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise write_error(path, error) from error
