@@ -17,13 +17,19 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from perago.errors import RuntimeConfigError
 
 STACK_SETTINGS = "settings.env"
-"""The file in the stack's directory by which its servers are found."""
+"""The file in the stack's directory with the addresses and keys of its servers."""
 
 API_PATH = "/api/v1"
-"""Where on its address a lakeFS server has its API."""
+"""The path of the API on a lakeFS server."""
 
 SPARK_CONF_PREFIX = "PERAGO_SPARK_CONF_"
-"""What the variables begin with that set one of Spark's settings each."""
+"""The start of variables that each set one of Spark's settings."""
+
+LAKEFS_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
+CONDUCTOR_FIELDS = frozenset({"conductor_url", "conductor_auth_key", "conductor_auth_secret"})
+
+SERVER_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
+"""The settings of each server: all are taken from one source, never from two."""
 
 _NAME_LENGTH = 12
 _CONNECT_SERVER = re.compile(r"sc://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/(;.*)?)?\Z")
@@ -31,7 +37,7 @@ _SECRET_NAME = re.compile(r"(?i)secret|password|token|access[.]?key")
 
 
 class Settings(BaseSettings):
-    """What the machine decides. Tasks decide about themselves in their declarations."""
+    """What is set for a machine. What a task needs is in its declaration."""
 
     model_config = SettingsConfigDict(
         env_prefix="PERAGO_",
@@ -43,33 +49,34 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(
-        default=Path(".perago"), description="Where the embedded store, queue and logs live."
+        default=Path(".perago"),
+        description="Directory of the embedded store, the queue and the logs.",
     )
     workspace_root: Path | None = Field(
-        default=None, description="Where attempts work; below home unless set."
+        default=None, description="Directory for attempts; default: in home."
     )
     publish_fence: Literal["auto", "soft", "cas"] = Field(
-        default="auto", description="The guarantee level to publish with."
+        default="auto", description="Guarantee level of publications."
     )
     replace: Literal["any", "own"] = Field(
         default="any",
-        description="Which abandoned commits a retry may replace: any, or only its own step's.",
+        description="Abandoned commits that a retry may replace: any, or only its own step's.",
     )
     store: Literal["embedded", "lakefs"] = Field(
-        default="embedded", description="Where workspaces live; --on says so for one command."
+        default="embedded", description="Store of the workspaces; --on chooses it for one command."
     )
     orchestrator: Literal["embedded", "conductor"] = Field(
-        default="embedded", description="Who schedules tasks; --on says so for one command."
+        default="embedded", description="What schedules tasks; --on chooses it for one command."
     )
     conductor_url: str | None = Field(
         default=None,
         validation_alias="CONDUCTOR_SERVER_URL",
-        description="The Conductor server's address, with /api.",
+        description="Address of the Conductor server, with /api.",
     )
     conductor_auth_key: str | None = Field(
         default=None,
         validation_alias="CONDUCTOR_AUTH_KEY",
-        description="The Conductor key to use, where the server asks for one.",
+        description="Key for the Conductor server, if it needs one.",
     )
     conductor_auth_secret: SecretStr | None = Field(
         default=None,
@@ -78,29 +85,29 @@ class Settings(BaseSettings):
     )
     conductor_ca_file: Path | None = Field(
         default=None,
-        description="Certificates of an authority of your own, to believe Conductor by.",
+        description="CA bundle used to verify Conductor.",
     )
     single_writer: Literal["off", "warn", "enforce"] = Field(
         default="warn",
-        description="What a worker does about a second active workflow on a branch it is to write.",
+        description="What a worker does if a second active workflow writes its branch.",
     )
     log_format: Literal["text", "json"] = Field(
         default="text",
-        description="Lines about attempts on standard error: text for people, JSON for programs.",
+        description="Format of the lines about attempts on standard error.",
     )
     listen: str | None = Field(
         default=None,
-        description="Where `perago start` answers for its health and metrics: '127.0.0.1:9464'.",
+        description="Address for health and metrics of `perago start`: '127.0.0.1:9464'.",
     )
     lakefs_endpoint: str | None = Field(
         default=None,
         validation_alias="LAKECTL_SERVER_ENDPOINT_URL",
-        description="The lakeFS server's address.",
+        description="Address of the lakeFS server.",
     )
     lakefs_access_key_id: str | None = Field(
         default=None,
         validation_alias="LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
-        description="The lakeFS key to use.",
+        description="Key for the lakeFS server.",
     )
     lakefs_secret_access_key: SecretStr | None = Field(
         default=None,
@@ -109,80 +116,97 @@ class Settings(BaseSettings):
     )
     lakefs_ca_file: Path | None = Field(
         default=None,
-        description="Certificates of an authority of your own, to believe lakeFS by.",
+        description="CA bundle used to verify lakeFS.",
     )
     lakefs_storage_namespace: str | None = Field(
         default=None,
-        description="Where repositories made by Perago keep their objects: 's3://bucket/path'.",
+        description="Storage of repositories that Perago creates: 's3://bucket/path'.",
     )
     spark_master: str | None = Field(
         default=None,
         validation_alias="SPARK_MASTER",
-        description="Where Spark computes: 'spark://HOST:7077', 'local[4]'; unless set, all of "
-        "this machine.",
+        description="Spark master: 'spark://HOST:7077', 'local[4]'; default: all cores of this "
+        "machine.",
     )
     spark_remote: SecretStr | None = Field(
         default=None,
         validation_alias="SPARK_REMOTE",
-        description="A Spark Connect server to compute with instead: 'sc://HOST:15002'.",
+        description="Spark Connect server to use instead: 'sc://HOST:15002'.",
     )
     spark_conf: dict[str, str] = Field(
         default_factory=dict,
-        description="Further settings of Spark, as JSON; or one each in "
-        "PERAGO_SPARK_CONF_spark_sql_shuffle_partitions and the like.",
+        description="Further Spark settings, as JSON; or one variable for each, such as "
+        "PERAGO_SPARK_CONF_spark_sql_shuffle_partitions.",
         repr=False,
     )
     spark_success_files: Literal["keep", "drop"] = Field(
-        default="drop", description="What becomes of the _SUCCESS files that Spark leaves."
+        default="drop", description="Whether the _SUCCESS files that Spark writes are published."
     )
     spark_lineage: Literal["off", "on"] = Field(
         default="off",
-        description="Whether Spark tells the lineage of its own jobs, where OpenLineage is set up.",
+        description="Whether Spark sends the lineage of its jobs, if OpenLineage is set up.",
     )
     cache: Path | None = Field(
         default=None,
-        description="Where objects fetched from lakeFS are kept; below home unless set.",
+        description="Directory that caches objects from lakeFS; default: in home.",
     )
     cache_bytes: int = Field(
-        default=10 * 1024**3, ge=0, description="How large that may grow; 0 keeps nothing."
+        default=10 * 1024**3, ge=0, description="Limit of that cache in bytes; 0 for no cache."
     )
     stack: Path = Field(
-        default=Path(".perago/stack"), description="Where `perago stack` keeps its servers' files."
+        default=Path(".perago/stack"),
+        description="Directory of the servers that `perago stack` starts.",
     )
     failpoints: str = Field(
-        default="", description="Faults to inject, for tests: 'publish.sent=kill'."
+        default="", description="Faults to inject in tests: 'publish.sent=kill'."
     )
 
     @field_validator("publish_fence", mode="before")
     @classmethod
     def _exactly_once_is_not_cas(cls, value: object) -> object:
         if value == "exactly-once":
-            # Not ValueError, which pydantic would put "Value error, " in front of.
+            # pydantic would put "Value error, " before the message of a ValueError.
             raise PydanticCustomError(
-                "unavailable", "'exactly-once' isn't available yet, and is never taken for 'cas'"
+                "unavailable", "'exactly-once' isn't available yet, and 'cas' is not the same"
+            )
+        return value
+
+    @field_validator("spark_master")
+    @classmethod
+    def _connect_has_its_own_variable(cls, value: str | None) -> str | None:
+        if value is not None and value.startswith("sc://"):
+            raise PydanticCustomError("remote", "a Spark Connect server belongs in SPARK_REMOTE")
+        return value
+
+    @field_validator("spark_remote")
+    @classmethod
+    def _is_a_connect_server(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _CONNECT_SERVER.match(value.get_secret_value()):
+            raise PydanticCustomError(
+                "remote", "write a Spark Connect server as sc://HOST[:PORT][/;KEY=VALUE;...]"
             )
         return value
 
     @property
     def queue(self) -> Path:
-        """Each store's runs apart: repositories may have the same name in two of them.
+        """The queue of the store in use: two stores may have repositories of the same name.
 
-        Raises as :attr:`lakefs_login` does, on lakeFS.
+        On lakeFS, raises as :attr:`lakefs_login` does.
         """
-        return self._of_the_store(self.home) / "queue.db"
+        return self._for_store(self.home) / "queue.db"
 
     @property
     def attempts(self) -> Path:
-        """Each store's attempts apart: what a dead one left names a branch of that store only.
+        """The attempts of the store in use: a dead attempt's leftovers name a branch of that store.
 
-        Raises as :attr:`lakefs_login` does, on lakeFS.
+        On lakeFS, raises as :attr:`lakefs_login` does.
         """
         if self.workspace_root is not None:
-            return self._of_the_store(self.workspace_root)
-        return self._of_the_store(self.home) / "attempts"
+            return self._for_store(self.workspace_root)
+        return self._for_store(self.home) / "attempts"
 
-    def _of_the_store(self, directory: Path) -> Path:
-        """The directory itself; on lakeFS one in it that is named by the server's address."""
+    def _for_store(self, directory: Path) -> Path:
+        """The directory itself; for lakeFS a subdirectory named after the server's address."""
         if self.store == "embedded":
             return directory.absolute()
         address, _, _ = self.lakefs_login
@@ -190,10 +214,18 @@ class Settings(BaseSettings):
         return directory.absolute() / f"lakefs-{name}"
 
     @property
-    def lakefs_login(self) -> tuple[str, str, SecretStr]:
-        """The server's plain address, our key and its secret.
+    def object_cache(self) -> Path:
+        return (self.cache or self.home / "cache").absolute()
 
-        Raises RuntimeConfigError, naming what isn't set or is no address.
+    @property
+    def logs(self) -> Path:
+        return self.home.absolute() / "logs"
+
+    @property
+    def lakefs_login(self) -> tuple[str, str, SecretStr]:
+        """The server's address without the API's path, the key and its secret.
+
+        Raises RuntimeConfigError naming each variable that isn't set, or that isn't an address.
         """
         endpoint, key = self.lakefs_endpoint, self.lakefs_access_key_id
         secret = self.lakefs_secret_access_key
@@ -204,23 +236,23 @@ class Settings(BaseSettings):
             raise RuntimeConfigError(
                 f"no lakeFS is set up: {', '.join(missing)} "
                 f"{'is' if len(missing) == 1 else 'are'} not set",
-                fix="set them in the environment or in .env, or start one here with `perago stack "
-                "up`; for one that was started in another directory, set PERAGO_STACK to the "
-                ".perago/stack of that",
+                fix="set them in the environment or in .env, or start a server here with `perago "
+                "stack up`; to use one that was started in another directory, set PERAGO_STACK to "
+                "the .perago/stack there",
             )
         return plain_endpoint(endpoint), key, secret
 
     @property
     def conductor_login(self) -> ConductorLogin:
-        """The server's plain address, and our key and its secret where there are any.
+        """The server's address, and the key and its secret, if set.
 
-        Raises RuntimeConfigError, naming what isn't set or is no address.
+        Raises RuntimeConfigError naming a variable that isn't set, or that isn't an address.
         """
         if self.conductor_url is None:
             raise RuntimeConfigError(
                 "no Conductor is set up: CONDUCTOR_SERVER_URL is not set",
-                fix="set it in the environment or in .env (http://HOST:PORT/api), or start one "
-                "here with `perago stack up`",
+                fix="set it in the environment or in .env (http://HOST:PORT/api), or start a "
+                "server here with `perago stack up`",
             )
         key, secret = self.conductor_auth_key, self.conductor_auth_secret
         if (key is None) != (secret is None):
@@ -228,28 +260,12 @@ class Settings(BaseSettings):
             if key is None:
                 given, missing = missing, given
             raise RuntimeConfigError(
-                f"{given} is set, and {missing} isn't",
-                fix="set both, or neither for a server that asks for no key",
+                f"{given} is set, but {missing} isn't",
+                fix="set both, or neither if the server needs no key",
             )
         return ConductorLogin(
             _plain_address("CONDUCTOR_SERVER_URL", self.conductor_url), key, secret
         )
-
-    @field_validator("spark_master")
-    @classmethod
-    def _connect_has_its_own_variable(cls, value: str | None) -> str | None:
-        if value is not None and value.startswith("sc://"):
-            raise PydanticCustomError("remote", "a Spark Connect server is named by SPARK_REMOTE")
-        return value
-
-    @field_validator("spark_remote")
-    @classmethod
-    def _is_a_connect_server(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _CONNECT_SERVER.match(value.get_secret_value()):
-            raise PydanticCustomError(
-                "remote", "a Spark Connect server is sc://HOST[:PORT][/;KEY=VALUE;...]"
-            )
-        return value
 
     def ca_file(self, field: Literal["lakefs_ca_file", "conductor_ca_file"]) -> Path | None:
         """The CA bundle that a setting names. Raises RuntimeConfigError if it holds none."""
@@ -273,17 +289,9 @@ class Settings(BaseSettings):
             fix="name the file with the authority's certificate, in PEM form",
         )
 
-    @property
-    def object_cache(self) -> Path:
-        return (self.cache or self.home / "cache").absolute()
-
-    @property
-    def logs(self) -> Path:
-        return self.home.absolute() / "logs"
-
 
 class ConductorLogin(NamedTuple):
-    """Where Conductor's API is, and the key to use there, if any."""
+    """The address of Conductor's API, and the key for it, if any."""
 
     address: str
     key: str | None
@@ -291,11 +299,11 @@ class ConductorLogin(NamedTuple):
 
 
 def load_settings(**given: object) -> Settings:
-    """The settings in force; ``given`` ones (from a command line) win over the environment.
+    """The settings in force. ``given`` ones, from a command line, win over the environment.
 
-    A server that `perago stack` started here is used where no other one is named. Its settings
-    count as a whole or not at all: its key is of no use to another server.
-    Raises RuntimeConfigError naming the variable, its value and what is allowed.
+    A server that `perago stack` started here is used if no other one is set. All of its settings
+    are used or none: its key doesn't work on another server. Raises RuntimeConfigError naming the
+    variable, its value and what is allowed.
     """
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if single := single_spark_settings(_variables()):
@@ -306,11 +314,11 @@ def load_settings(**given: object) -> Settings:
         if not stack.is_file():
             return settings
         ours = Settings(_env_file=(stack, ".env"), **values)
-        for fields in SERVERS_FIELDS:
+        for fields in SERVER_FIELDS:
             if not settings.model_fields_set.isdisjoint(fields):
                 own = {name: getattr(settings, name) for name in fields}
                 ours = ours.model_copy(update=own)
-    except SettingsError as error:  # PERAGO_SPARK_CONF, the one that is JSON
+    except SettingsError as error:  # of PERAGO_SPARK_CONF, the only one with JSON
         raise RuntimeConfigError(
             f"PERAGO_SPARK_CONF is not JSON: {error.__cause__ or error}",
             fix='write it as {"spark.sql.shuffle.partitions": "8"}, or use a variable for each',
@@ -326,7 +334,7 @@ def load_settings(**given: object) -> Settings:
 
 
 def _variables() -> dict[str, str | None]:
-    """Those of .env and, before them, of the environment."""
+    """The variables of the environment, and those of .env that it doesn't have."""
     if not Path(".env").is_file():
         return dict(os.environ)
     from dotenv import dotenv_values
@@ -335,7 +343,7 @@ def _variables() -> dict[str, str | None]:
 
 
 def single_spark_settings(environment: Mapping[str, str | None]) -> dict[str, str]:
-    """Spark's settings that have a variable each: ``_`` stands for ``.``, and ``__`` for ``_``."""
+    """Spark settings from their own variables: ``_`` stands for ``.``, and ``__`` for ``_``."""
     return {
         "_".join(part.replace("_", ".") for part in name.split("__")): value
         for variable, value in environment.items()
@@ -344,12 +352,12 @@ def single_spark_settings(environment: Mapping[str, str | None]) -> dict[str, st
 
 
 def is_secret(spark_setting: str) -> bool:
-    """Whether a setting of Spark's may hold a secret, by its name: as Spark itself judges."""
+    """Whether a Spark setting may hold a secret, by its name, as Spark itself decides it."""
     return bool(_SECRET_NAME.search(spark_setting))
 
 
 def plain_endpoint(url: str) -> str:
-    """The lakeFS server's address, with or without the API's path as lakectl's settings have it.
+    """The lakeFS server's address without the API's path, which lakectl's settings may have.
 
     Raises RuntimeConfigError if it isn't an http(s) address.
     """
@@ -358,7 +366,7 @@ def plain_endpoint(url: str) -> str:
 
 def _plain_address(variable: str, url: str) -> str:
     parts = urlsplit(url.strip())
-    if parts.username or parts.password:  # not shown: it may hold a secret
+    if parts.username or parts.password:  # not shown: it may be a secret
         raise RuntimeConfigError(
             f"{variable} has credentials in it",
             fix="leave only the address, and set the key and its secret in their own variables",
@@ -366,7 +374,7 @@ def _plain_address(variable: str, url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise RuntimeConfigError(
             f"{variable}={url!r} is not the address of a server",
-            fix="give it as http://HOST:PORT or https://HOST",
+            fix="write it as http://HOST:PORT or https://HOST",
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -378,19 +386,13 @@ def variable_of(field: str) -> str:
 
 
 def _spelled(place: str, value: object) -> str:
-    """``VARIABLE=value``; a secret's value is left out. A field with an alias is found by it."""
+    """``VARIABLE=value``, without the value of a secret. ``place`` is a field or its variable."""
     name = variable_of(place) if place in Settings.model_fields else place
-    return name if name in _UNTOLD else f"{name}={value!s:.80}"
+    return name if name in _HIDDEN else f"{name}={value!s:.80}"
 
-
-LAKEFS_FIELDS = frozenset({"lakefs_endpoint", "lakefs_access_key_id", "lakefs_secret_access_key"})
-CONDUCTOR_FIELDS = frozenset({"conductor_url", "conductor_auth_key", "conductor_auth_secret"})
-
-SERVERS_FIELDS = (LAKEFS_FIELDS, CONDUCTOR_FIELDS)
-"""What names a server and our way in: each taken from one place, never from two."""
 
 SECRETS = frozenset(
     variable_of(name)
     for name in ("lakefs_secret_access_key", "conductor_auth_secret", "spark_remote")
 )
-_UNTOLD = SECRETS | {variable_of("spark_conf")}  # which may hold some, among other things
+_HIDDEN = SECRETS | {variable_of("spark_conf")}  # spark_conf may hold secrets, too

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from perago.cli.doctor import settings_in_force
+from perago.cli.doctor import effective_settings
 from perago.errors import RuntimeConfigError
 from perago.settings import is_secret, load_settings, single_spark_settings
 
@@ -104,7 +104,7 @@ def test_secrets_of_spark_are_not_shown(monkeypatch):
     monkeypatch.setenv("PERAGO_SPARK_CONF_spark_hadoop_fs_s3a_secret_key", "hidden")
     monkeypatch.setenv("PERAGO_SPARK_CONF_spark_ui_enabled", "true")
     settings = load_settings()
-    shown = settings_in_force(settings)
+    shown = effective_settings(settings)
     assert "hidden" not in json.dumps(shown) + repr(settings) + str(settings)
     assert "spark.ui.enabled=true" in json.dumps(shown)
 

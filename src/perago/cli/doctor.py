@@ -83,7 +83,7 @@ def command(
 
     findings += diagnose_spark(settings, repository)
     findings = [replace(f, fix=with_backend_options(f.fix)) if f.fix else f for f in findings]
-    in_force = _effective_settings(settings)
+    in_force = effective_settings(settings)
     failed = sum(finding.verdict == "fail" for finding in findings)
     document = {
         "ok": not failed,
@@ -94,7 +94,7 @@ def command(
     return 1 if failed else 0
 
 
-def _effective_settings(settings: Settings) -> list[dict[str, str]]:
+def effective_settings(settings: Settings) -> list[dict[str, str]]:
     """Each setting with its value and where it comes from; a secret shows as asterisks."""
     from pydantic_settings import DotEnvSettingsSource, EnvSettingsSource
 

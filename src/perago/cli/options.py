@@ -152,14 +152,14 @@ def _with_stack_servers(settings: Settings, given: dict[str, object]) -> Setting
     """Use the stack's servers and no credentials that the environment has for other servers."""
     from pydantic_settings import DotEnvSettingsSource
 
-    from perago.settings import SERVERS_FIELDS, STACK_SETTINGS, load_settings, variable_of
+    from perago.settings import SERVER_FIELDS, STACK_SETTINGS, load_settings, variable_of
 
     _assert_stack_is_up(settings.stack.absolute())
     of_stack = DotEnvSettingsSource(type(settings), env_file=settings.stack / STACK_SETTINGS)()
     ours = load_settings(**given, **of_stack)
     foreign = {
         name: None
-        for fields in SERVERS_FIELDS
+        for fields in SERVER_FIELDS
         for name in fields
         if variable_of(name) not in of_stack and getattr(ours, name) is not None
     }
