@@ -6,7 +6,9 @@
                                                      needs `perago stack up` in this directory
 
 A file is on the way if one of its functions is called between the command and the report, in any
-process. What runs only because a module is imported doesn't count.
+process. What runs only because a module is imported doesn't count. Files that call on into
+another file of the product have to be opened when following the way; the others are its ends:
+values, formats, checks.
 """
 
 from __future__ import annotations
@@ -47,11 +49,17 @@ def is_importing(frame):
 def note(frame, event, argument):
     code = frame.f_code
     file = code.co_filename
-    if event != "call" or file in seen or not file.startswith(product):
+    if event != "call" or not file.startswith(product):
+        return
+    caller = frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith(product):
+        caller = caller.f_back
+    step = (caller.f_code.co_filename if caller is not None else "", file)
+    if step in seen:
         return
     if code.co_flags & FUNCTION and not is_importing(frame):
-        seen.add(file)
-        log.write(file + "\\n")
+        seen.add(step)
+        log.write("\\t".join(step) + "\\n")
 
 sys.setprofile(note)
 threading.setprofile(note)
@@ -106,12 +114,15 @@ def main() -> None:
     for way in options.way:
         files = files_of_way(way)
         print(f"files of an attempt, {way:<8} {len(files):6,}")
+        print(f"  that lead on to another     {sum(files.values()):6,}")
         if options.list:
-            print("".join(f"    {file}\n" for file in files), end="")
+            print(
+                "".join(f"    {'→' if on else ' '} {name}\n" for name, on in files.items()), end=""
+            )
 
 
-def files_of_way(way: str) -> list[str]:
-    """Run a pipeline there and name the product's files that it went through."""
+def files_of_way(way: str) -> dict[str, bool]:
+    """Run a pipeline there: the product's files that it passed, and whether each leads on."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         spark = way == "stack"
@@ -147,8 +158,12 @@ def files_of_way(way: str) -> list[str]:
             subprocess.run(
                 [*command, *on], cwd=directory, env=environment, check=True, stdout=sys.stderr
             )
-        found = {Path(line) for line in log.read_text().splitlines()}
-        return sorted(str(file.relative_to(PRODUCT)) for file in found)
+        steps = [line.split("\t") for line in log.read_text().splitlines()]
+        leading_on = {caller for caller, file in steps if caller != file}
+        return {
+            str(Path(file).relative_to(PRODUCT)): file in leading_on
+            for file in sorted({file for _, file in steps})
+        }
 
 
 @contextmanager
