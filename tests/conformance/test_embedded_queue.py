@@ -36,7 +36,7 @@ class QueueBench:
 
     def advance(self, seconds: float) -> None:
         self._clock.advance(seconds)
-        self.orchestrator.poll([], worker_id="nobody")
+        self.orchestrator.poll([], worker_id="idle")
 
 
 class TestEmbeddedQueue(OrchestratorConformance):

@@ -103,18 +103,18 @@ def test_a_writer_killed_at_any_moment_loses_nothing_it_had_committed(
         stdout=subprocess.PIPE,
         text=True,
     ) as writer:
-        told = [writer.stdout.readline().strip() for _ in range(commits_before_the_kill)]
+        printed = [writer.stdout.readline().strip() for _ in range(commits_before_the_kill)]
         # Not synchronisation: it only spreads the moment of death over the next round.
         threading.Event().wait(0.003 * commits_before_the_kill)
         writer.send_signal(signal.SIGKILL)
-        told += writer.stdout.read().split()
+        printed += writer.stdout.read().split()
 
     history = [commit.id for commit in store.history("data", "main")]
-    assert set(told) <= set(history)
-    assert len(history) - 1 - len(told) in (0, 1)  # one may have been committed and not told
+    assert set(printed) <= set(history)
+    assert len(history) - 1 - len(printed) in (0, 1)  # one may have been committed and not printed
     report = store.verify()
     assert report.clean, report.findings
-    assert len(list(store.list_objects("data", told[-1]))) == 20
+    assert len(list(store.list_objects("data", printed[-1]))) == 20
 
     store.gc(keep_seconds=0)
     assert list((store.root / "tmp").iterdir()) == []

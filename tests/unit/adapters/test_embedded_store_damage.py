@@ -90,12 +90,12 @@ def test_objects_are_read_only_files(store):
 def test_verify_finds_nothing_in_a_sound_store(store):
     put(store, a=b"1", b=b"2", empty=b"")
     store.put_bytes("data", "main", "c", b"uncommitted")
-    told = []
-    report = store.verify(told.append)
+    totals = []
+    report = store.verify(totals.append)
     assert report.clean
     assert (report.branches, report.commits, report.objects) == (1, 2, 4)
     assert report.unreferenced_objects == 0
-    assert (told[-1].objects, told[-1].bytes) == (4, report.bytes)
+    assert (totals[-1].objects, totals[-1].bytes) == (4, report.bytes)
 
 
 def test_verify_lists_every_damaged_part_and_goes_on(store):
@@ -237,9 +237,9 @@ def test_a_full_disk_is_told_and_leaves_the_store_sound(tmp_path, limit):
 def test_what_sqlite_refuses_is_told_as_an_error_of_ours(code, committing, expected):
     error = sqlite3.OperationalError("said SQLite")
     error.sqlite_errorcode = code
-    told = database_error("/somewhere/store.db", error, committing=committing)
-    assert type(told) is expected
-    assert "/somewhere/store.db" in str(told)
+    mapped = database_error("/somewhere/store.db", error, committing=committing)
+    assert type(mapped) is expected
+    assert "/somewhere/store.db" in str(mapped)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ def test_what_sqlite_refuses_is_told_as_an_error_of_ours(code, committing, expec
     ],
 )
 def test_what_the_system_refuses_is_told_as_an_error_of_ours(number, expected):
-    told = file_copy.write_error("/somewhere", OSError(number, os.strerror(number)))
-    assert type(told) is expected
-    assert told.fix
+    mapped = file_copy.write_error("/somewhere", OSError(number, os.strerror(number)))
+    assert type(mapped) is expected
+    assert mapped.fix
 
 
 def test_a_write_waits_its_turn_for_as_long_as_it_was_told(store):

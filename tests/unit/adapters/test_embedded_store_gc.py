@@ -1,4 +1,4 @@
-"""Garbage collection: drops what nothing reaches, never what anybody may still count on."""
+"""Garbage collection: deletes what nothing reaches, never what may still be needed."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def accepted_then_failed_run(queue, place):
 
 
 class TestSuperseded:
-    """To a resumed run, what a later run was told it had published would look abandoned."""
+    """To a resumed run, the accepted publication of a later run would look abandoned."""
 
     def test_a_run_cannot_go_on_once_a_later_one_has_published_on_its_branch(self, queue, place):
         older = failed_run(queue, place)
@@ -139,7 +139,7 @@ class TestResumable:
         timed_out = queue.start(RunPlan("once", "chains:once", (once,)), workspace())
         take(queue, once)
         clock.advance(LEASE)
-        assert queue.poll([], worker_id="anybody") == []
+        assert queue.poll([], worker_id="idle") == []
         assert queue.get(timed_out).status is RunStatus.TIMED_OUT
         assert queue.resumable(None).id == timed_out
         paused = queue.start(PLAN, workspace())

@@ -298,7 +298,7 @@ class TestResuming:
         run_id = queue.start(RunPlan("chain", "chains:chain", (once,)), workspace())
         take(queue, once)
         clock.advance(LEASE)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
         queue.resume(run_id)
         assert take(queue, once).attempt.retry_count == 1

@@ -50,7 +50,7 @@ class TestTimeOuts:
         run_id = start(queue, seconds=10)
         poll(queue)
         clock.advance(10)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert story(queue, run_id) == (RunStatus.TIMED_OUT, [TaskStatus.TIMED_OUT])
         assert "timeout.seconds=10" in queue.get(run_id).reason
 
@@ -68,7 +68,7 @@ class TestTimeOuts:
         run_id = start(queue, seconds=10, response_seconds=0, policy="ALERT_ONLY")
         (delivery,) = poll(queue)
         clock.advance(10)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         (record,) = queue.get(run_id).attempts
         assert record.status is TaskStatus.IN_PROGRESS
         assert "timeout.seconds=10" in record.reason
@@ -92,13 +92,13 @@ class TestTimeOuts:
         queue.give_back(delivery)
         poll(queue)
         clock.advance(4)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
 
     def test_a_task_nobody_polls_times_the_run_out(self, queue, clock):
         run_id = start(queue, poll_seconds=10)
         clock.advance(10)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert story(queue, run_id) == (RunStatus.TIMED_OUT, [TaskStatus.TIMED_OUT])
 
     def test_waiting_out_a_retry_delay_is_not_waiting_for_a_poll(self, queue, clock):
@@ -106,10 +106,10 @@ class TestTimeOuts:
         (delivery,) = poll(queue)
         queue.report(delivery, failed())
         clock.advance(65)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id).status is RunStatus.RUNNING
         clock.advance(5)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
 
     def test_all_attempts_of_a_step_share_its_total_time(self, queue, clock):
@@ -119,7 +119,7 @@ class TestTimeOuts:
             clock.advance(10)
         assert len(poll(queue)) == 1
         clock.advance(5)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id).status is RunStatus.TIMED_OUT
         assert "timeout.total_seconds=25" in queue.get(run_id).reason
 
@@ -127,7 +127,7 @@ class TestTimeOuts:
         run_id = start(queue, total_seconds=25)
         poll(queue)
         clock.advance(25)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         queue.resume(run_id)
         clock.advance(24)
         assert len(poll(queue)) == 1
@@ -144,9 +144,9 @@ class TestTimeOuts:
         run_id = start(queue, retries=5, response_seconds=5)
         poll(queue)
         clock.advance(5)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         before = queue.get(run_id)
-        queue.poll([], worker_id="nobody")
+        queue.poll([], worker_id="idle")
         assert queue.get(run_id) == before
 
 

@@ -85,7 +85,9 @@ def test_a_workspace_replaced_by_a_link_is_refused(fetch, tmp_path):
     workspace = fetch({"a": "1"})
     workspace.argument.rename(tmp_path / "elsewhere")
     workspace.argument.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UnsupportedFileError, match="replaced by something else"):
+    with pytest.raises(
+        UnsupportedFileError, match="replaced its workspace directory by something else"
+    ):
         workspace.scan()
 
 

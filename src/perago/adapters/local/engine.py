@@ -1,8 +1,8 @@
-"""A task's workspace as a private, writable directory, and what the task changed in it.
+"""The engine for plain Python: a private, writable directory, and what the task changed in it.
 
-Finding changes costs a stat per file. A file is read again only if its stat differs from the one
-taken when it was put there *and* its size doesn't: a new file, or one of another size, has changed
-without a doubt. Executable bits and empty directories are no part of a workspace.
+Finding changes costs a stat per file. A file is read again only if its size is the same as when it
+was fetched and its times or inode are not. Executable bits and empty directories are not part of a
+workspace.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import os
 import secrets
 import stat
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.adapters.local_io.parallel import in_parallel
 from perago.errors import RuntimeConfigError, UnsupportedFileError
 from perago.model.commit import ACTIONS_PREFIX
 from perago.model.progress import Transfer
@@ -42,54 +42,21 @@ if TYPE_CHECKING:
     from perago.ports.store import OnTransfer, Store
 
 
-# --- Facts about the filesystem an attempt works on that can only be found out by trying ---
+_HASHING_THREADS = 4
 _TICK_LIMIT_SECONDS = 5.0
 _TICK_PAUSE_SECONDS = 0.0005
 
 
-def folds_case(directory: Path) -> bool:
-    """Whether names that differ only in case are one file here."""
-    with _probe(directory) as probe:
-        return (directory / probe.name.swapcase()).exists()
-
-
-def wait_for_next_tick(directory: Path, since_ns: int) -> None:
-    """Return once a file changed now would get a later change time than ``since_ns``.
-
-    Filesystems stamp files with a coarse clock. Without this, a write right after the stat that
-    is compared with later could carry the very same time and stay unnoticed.
-    """
-    deadline = time.monotonic() + _TICK_LIMIT_SECONDS
-    with _probe(directory) as probe:
-        while probe.stat().st_ctime_ns <= since_ns:
-            if time.monotonic() > deadline:
-                raise RuntimeConfigError(
-                    f"the filesystem of {directory} doesn't tell time: a file touched now seems "
-                    "older than one written before",
-                    fix="point PERAGO_WORKSPACE_ROOT at a local disk",
-                )
-            time.sleep(_TICK_PAUSE_SECONDS)
-            os.utime(probe)
-
-
 @contextmanager
-def _probe(directory: Path) -> Iterator[Path]:
-    """A file of a name nobody else uses, gone afterwards."""
-    probe = directory / f".perago-probe-{secrets.token_hex(8)}"
+def _without_cycle_collection() -> Iterator[None]:
+    """Switch off Python's cycle collector: the many small values made meanwhile have no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        probe.touch(exist_ok=False)
-    except OSError as error:
-        raise RuntimeConfigError(
-            f"can't write to {directory}: {error.strerror}",
-            fix="free some room, or name a directory this user can write",
-        ) from error
-    try:
-        yield probe
+        yield
     finally:
-        probe.unlink(missing_ok=True)
-
-
-_HASHING_THREADS = 4
+        if was_enabled:
+            gc.enable()
 
 
 class LocalEngine:
@@ -108,6 +75,7 @@ class LocalEngine:
         """
         return LocalWorkspace(directory, key_prefix(prefix), {}, Transfer(), Transfer(), ()).scan()
 
+    @_without_cycle_collection()
     def open(
         self,
         store: Store,
@@ -120,19 +88,7 @@ class LocalEngine:
         computing: OnComputation | None = None,
         execution: Execution | None = None,
     ) -> LocalWorkspace:
-        # A directory is private, and staged when the body is through.
-        del staging, computing, execution
-        with _no_search_for_cycles():
-            return self._open(store, workspace, prefix, directory, progress)
-
-    def _open(
-        self,
-        store: Store,
-        workspace: WorkspaceRef,
-        prefix: str,
-        directory: Path,
-        progress: OnTransfer | None,
-    ) -> LocalWorkspace:
+        del staging, computing, execution  # a directory is staged after the body
         start = key_prefix(prefix)
         entries = list(store.list_objects(workspace.repository, workspace.ref, prefix=start))
         paths = workspace_paths(
@@ -156,18 +112,6 @@ class LocalEngine:
             fetched.moved,
             sorted(paths.values()),
         )
-
-
-@contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Keep Python from searching the many small values made here for cycles they can't have."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _make_directories(directory: Path, paths: Iterable[str]) -> None:
@@ -216,15 +160,12 @@ class LocalWorkspace:
 
     def close(self) -> None: ...
 
+    @_without_cycle_collection()
     def scan(self) -> ChangeSet:
-        with _no_search_for_cycles():
-            return self._scan()
-
-    def _scan(self) -> ChangeSet:
         found = dict(_walk(self.directory, self.baseline, at_root=not self.key_start))
         self.files = sorted(found)
-        changed, doubtful = self._compare(found)
-        changed += self._with_other_bytes(doubtful)
+        changed, unsure = self._compare(found)
+        changed += self._with_other_bytes(unsure)
         self._assert_readable(changed)
         self.notes = _notes(found, changed)
         return ChangeSet(
@@ -238,15 +179,15 @@ class LocalWorkspace:
         )
 
     def _compare(self, found: Mapping[str, os.stat_result]) -> tuple[list[str], list[str]]:
-        """What has changed without a doubt, and what has to be read to know."""
-        changed, doubtful = [], []
+        """The files that have certainly changed, and those that must be read to know."""
+        changed, unsure = [], []
         for path, now in found.items():
             before = self.baseline.get(path)
             if before is None or before.signature.size != now.st_size:
                 changed.append(path)
             elif not before.signature.is_of(now):
-                doubtful.append(path)
-        return changed, doubtful
+                unsure.append(path)
+        return changed, unsure
 
     def _assert_readable(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -254,13 +195,8 @@ class LocalWorkspace:
                 raise _refused(path, "it can't be read")
 
     def _with_other_bytes(self, paths: Sequence[str]) -> list[str]:
-        if not paths:
-            return []
-        with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-            hashes = pool.map(self._sha256, paths)
-            return [
-                p for p, now in zip(paths, hashes, strict=True) if now != self.baseline[p].sha256
-            ]
+        hashes = in_parallel(paths, lambda p: (p, self._sha256(p)), threads=_HASHING_THREADS)
+        return [path for path, sha256 in hashes if sha256 != self.baseline[path].sha256]
 
     def _sha256(self, path: str) -> str:
         try:
@@ -273,12 +209,12 @@ class LocalWorkspace:
 def _walk(
     root: Path, known: Container[str], *, at_root: bool
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file below ``root`` with its stat; anything else but a directory is refused.
+    """Every regular file below ``root`` with its stat; anything but files and folders is refused.
 
-    The names of ``known`` ones have been checked when they were fetched.
+    The names of ``known`` files were checked when they were fetched.
     """
     if not stat.S_ISDIR(_lstat(root).st_mode):
-        raise _refused("", "the workspace directory was replaced by something else")
+        raise _refused("", "the task replaced its workspace directory by something else")
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -300,7 +236,7 @@ def _lstat(root: Path) -> os.stat_result:
     try:
         return root.lstat()
     except FileNotFoundError:
-        raise _refused("", "the task removed its workspace directory itself") from None
+        raise _refused("", "the task removed its workspace directory") from None
 
 
 def _stat(entry: os.DirEntry[str], path: str) -> os.stat_result:
@@ -336,5 +272,52 @@ def _notes(found: Mapping[str, os.stat_result], changed: Sequence[str]) -> list[
 def _refused(path: str, why: str) -> UnsupportedFileError:
     return UnsupportedFileError(
         f"{path!r}: {why}" if path else f"workspace: {why}",
-        fix="have the task leave only readable, regular files with portable names",
+        fix="leave only readable, regular files with portable names in the workspace",
     )
+
+
+# --- the filesystem, as probed --------------------------------------------------------------------
+
+
+def folds_case(directory: Path) -> bool:
+    """Whether names that differ only in case are one file here."""
+    with _probe(directory) as probe:
+        return (directory / probe.name.swapcase()).exists()
+
+
+def wait_for_next_tick(directory: Path, since_ns: int) -> None:
+    """Wait until a file that is changed now gets a later change time than ``since_ns``.
+
+    Filesystems stamp files with a coarse clock. Without this wait, a write right after the fetch
+    could carry the same time as the fetched file and stay unnoticed.
+
+    Raises RuntimeConfigError if the filesystem's clock does not move.
+    """
+    deadline = time.monotonic() + _TICK_LIMIT_SECONDS
+    with _probe(directory) as probe:
+        while probe.stat().st_ctime_ns <= since_ns:
+            if time.monotonic() > deadline:
+                raise RuntimeConfigError(
+                    f"the clock of the filesystem of {directory} does not move: a file touched now "
+                    "seems older than one written before",
+                    fix="point PERAGO_WORKSPACE_ROOT at a local disk",
+                )
+            time.sleep(_TICK_PAUSE_SECONDS)
+            os.utime(probe)
+
+
+@contextmanager
+def _probe(directory: Path) -> Iterator[Path]:
+    """A file with a unique name, removed afterwards."""
+    probe = directory / f".perago-probe-{secrets.token_hex(8)}"
+    try:
+        probe.touch(exist_ok=False)
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"can't write to {directory}: {error.strerror}",
+            fix="free space there, or choose a directory that this user can write",
+        ) from error
+    try:
+        yield probe
+    finally:
+        probe.unlink(missing_ok=True)
