@@ -34,7 +34,7 @@ def test_a_filesystem_that_does_not_tell_time_is_refused_not_waited_for(tmp_path
     monkeypatch.setattr("perago.adapters.local.engine._TICK_LIMIT_SECONDS", 0.01)
     tomorrow = time.time_ns() + 86_400 * 10**9
     with pytest.raises(
-        RuntimeConfigError, match="clock of the filesystem of .* does not move"
+        RuntimeConfigError, match=r"clock of the filesystem of .* does not move"
     ) as refused:
         wait_for_next_tick(tmp_path, tomorrow)
     assert "PERAGO_WORKSPACE_ROOT" in refused.value.fix
