@@ -109,12 +109,13 @@ def _commands(block: re.Match[str]) -> Iterator[Command]:
 
 
 def _run(line: str, directory: Path) -> str:
-    """What a person at a terminal would be left with: no events, which only files and pipes get."""
+    """What a terminal shows at the end: without a run's events, which come as JSON here."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PERAGO_", "PYTEST_"))}
     environment = kept | {
         "COLUMNS": str(WIDTH),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PERAGO_LOG_FORMAT": "json",
     }
     done = subprocess.run(
         ["bash", "-c", line],  # noqa: S607 - the shell that is on PATH

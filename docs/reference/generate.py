@@ -46,9 +46,10 @@ def commands_page() -> str:
     ]
     return _page(
         "Commands",
-        "Results go to standard output; progress, events and errors to standard error. On a "
-        "terminal progress is a live table, elsewhere one JSON line per step "
-        "([logs](logs.md)). What the exit codes mean: [exit codes](exit-codes.md).",
+        "Results go to standard output; progress, warnings and errors to standard error. On a "
+        "terminal progress is a live table, elsewhere a line for each start and end of an attempt; "
+        "programs get JSON lines with `--log-format json` or `--json` ([logs](logs.md)). What the "
+        "exit codes mean: [exit codes](exit-codes.md).",
         _table(("command", "does"), listed),
         "Every command has these:",
         _table(("option", "means"), list(common.values())),

@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_is_resumed_there(perago, server, repository, monk
     assert answer.code == 1
     monkeypatch.delenv("PERAGO_FAILPOINTS")
     line = answer.out.splitlines()[-1].strip()
-    assert line.startswith("go on with: perago run --resume")
+    assert line.startswith("Continue with: perago run --resume")
     assert line.endswith("--on lakefs")
     resumed = perago(*line.partition("perago ")[2].split(), "--json")
     assert (resumed.code, resumed.json["status"]) == (0, "COMPLETED")
@@ -258,7 +258,7 @@ def test_the_fence_and_the_doctor_are_about_the_repositorys_default_branch(
     assert perago("fence", "probe", repository, "--json").json["branch"] == "trunk"
     looked = perago("doctor", "-r", repository, "--on", "lakefs", "--json")
     (branch,) = [one for one in looked.json["checks"] if one["name"] == "branch"]
-    assert (looked.code, branch["detail"]) == (0, "trunk, with nothing uncommitted")
+    assert (looked.code, branch["detail"]) == (0, "trunk, nothing uncommitted")
 
 
 @pytest.mark.usefixtures("imported")

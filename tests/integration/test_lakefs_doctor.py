@@ -449,7 +449,7 @@ def test_a_proxy_in_use_is_named_without_its_password(perago, world):
     world.setenv("HTTP_PROXY", "http://somebody:hidden@127.0.0.1:9")
     said = perago("doctor", "--on", "lakefs", "--json")
     (proxy,) = [check for check in said.json["checks"] if check["name"] == "proxy"]
-    assert proxy["detail"] == "through http://127.0.0.1:9, by the environment"
+    assert proxy["detail"] == "http://127.0.0.1:9, from the environment"
     assert "hidden" not in said.out + said.err
 
 

@@ -99,7 +99,7 @@ def _pretty(document: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: whoever reads it status_line sees the old file or the new one."""
+    """Replace the file in one step: a reader sees the old file or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

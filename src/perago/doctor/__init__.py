@@ -1,1 +1,4 @@
-"""What ``perago doctor`` looks at: a module for each system. It may know adapters."""
+"""The checks of ``perago doctor``: a module for each system. It may know adapters.
+
+A check returns ``Finding`` values; the command line shows them.
+"""

@@ -1,4 +1,4 @@
-"""What may keep Perago from working on a Conductor: the way there, and what is going on there."""
+"""Checks of a Conductor: the connection, definitions, workers, and branches with two writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perago.adapters.conductor.client import ConductorClient
 from perago.adapters.conductor.http import api_path
 from perago.adapters.conductor.runs import ConductorRuns
 from perago.adapters.conductor.workflows import branch_of
-from perago.doctor.finding import Finding, clock_difference
+from perago.doctor.finding import NOTICEABLE_SECONDS, Finding, clock_difference
 from perago.errors import (
     OrchestratorAccessError,
     OrchestratorError,
@@ -33,29 +33,27 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 
-NOTICEABLE_SECONDS = 60.0
-"""How far a server's clock may be off before times that it tells mislead people."""
 _NO_TASK = "perago-doctor"
 _NAMED = 5
 
 
 def diagnose_conductor(settings: Settings, *declared: Declared) -> Iterator[Finding]:
-    """Go the way of a worker, and no further than where it ends; then look at what goes on.
+    """Check the connection, then what Conductor has.
 
-    ``declared`` are the modules whose definitions and workers are looked for. A failed step
-    explains the ones after it, so they aren't tried.
+    ``declared`` are the modules whose definitions and workers to look for. A failed check explains
+    the ones after it, so they are left out.
     """
     from perago.wiring import conductor_config
 
     try:
         config = conductor_config(settings)
     except RuntimeConfigError as error:
-        yield Finding("Conductor", "fail", error.message, error.fix)
+        yield Finding.of_error("Conductor", error)
         return
     with closing(ConductorClient(config)) as api, closing(ConductorRuns(config)) as runs:
         server = _server(api, config)
         yield server
-        if server.verdict == "fail":
+        if server.failed:
             return
         try:
             yield from _greeting(api)
@@ -63,19 +61,19 @@ def diagnose_conductor(settings: Settings, *declared: Declared) -> Iterator[Find
             yield from _workers(api, runs, declared)
             yield from _writers(api, settings)
         except OrchestratorError as error:
-            yield Finding("Conductor", "fail", error.message, error.fix or "see Conductor's log")
+            yield Finding.of_error("Conductor", error, "see Conductor's log")
 
 
 def _server(api: ConductorClient, config: ConductorConfig) -> Finding:
-    """Whether Conductor answers there and lets us in: it alone knows that it lacks this task."""
+    """Whether Conductor answers and accepts our key; it says that it lacks this task."""
     try:
-        api.find(api_path("tasks", _NO_TASK), doing="looking whether it answers")
+        api.find(api_path("tasks", _NO_TASK), doing="checking that it answers")
     except OrchestratorUnavailableError as error:
-        return Finding("Conductor", "fail", error.message, error.fix)
+        return Finding.of_error("Conductor", error)
     except OrchestratorAccessError as error:
-        return Finding("Conductor key", "fail", error.message, error.fix)
+        return Finding.of_error("Conductor key", error)
     except OrchestratorRefusedError as error:
-        return Finding("Conductor address", "fail", error.message, error.fix)
+        return Finding.of_error("Conductor address", error)
     known = "and knows our key" if config.key else "and asks for no key"
     return Finding("Conductor", "ok", f"it answers at {config.address} {known}")
 
@@ -85,18 +83,18 @@ def _greeting(api: ConductorClient) -> Iterator[Finding]:
     try:
         answer = api.version()
     except OrchestratorRefusedError:
-        yield Finding("Conductor version", "ok", "it doesn't say which it is")
+        yield Finding("Conductor version", "ok", "unknown: the server doesn't say")
         return
     took = time.time() - asked_at
     said = answer.body.decode(errors="replace").strip().strip('"')
     yield Finding("Conductor version", "ok", f"{said:.40}")
     ahead = clock_difference(answer.date, asked_at + took / 2)
     if ahead is None:
-        yield Finding("Conductor clock", "ok", "the server doesn't say what time it has")
+        yield Finding("Conductor clock", "ok", "unknown: the server sends no time")
     elif abs(ahead) > NOTICEABLE_SECONDS:
         direction = "ahead of" if ahead > 0 else "behind"
-        detail = f"the server's is {abs(ahead):.0f} s {direction} ours: its times mislead"
-        yield Finding("Conductor clock", "warn", detail, "let both machines keep time (NTP)")
+        detail = f"the server's is {abs(ahead):.0f} s {direction} ours: its times are wrong"
+        yield Finding("Conductor clock", "warn", detail, "synchronise both clocks (NTP)")
     else:
         yield Finding("Conductor clock", "ok", "the server's and ours agree")
 
@@ -115,7 +113,7 @@ def _definitions(settings: Settings, declared: tuple[Declared, ...]) -> Iterator
         yield Finding("definition", "fail", problem.message, f"`perago register {targets}`")
     if not problems:
         number = count(len(ours.tasks) + len(ours.workflows), "definition")
-        yield Finding("definitions", "ok", f"{number} registered as they are declared")
+        yield Finding("definitions", "ok", f"{number} registered as declared")
     for warning in ours.warnings:
         detail, _, fix = warning.partition("; fix: ")
         yield Finding("lease", "warn", detail, fix)
@@ -126,33 +124,33 @@ def _definitions(settings: Settings, declared: tuple[Declared, ...]) -> Iterator
 def _workers(
     api: ConductorClient, runs: ConductorRuns, declared: tuple[Declared, ...]
 ) -> Iterator[Finding]:
-    """Tasks that nobody asks for: those of the modules, and any for which something waits."""
+    """Find tasks that no worker polls for: those of the modules, and those in a queue."""
     waiting = _waiting(api)
     modules = {task.name: one.target for one in declared for task in one.tasks}
     names = list(dict.fromkeys([*modules, *waiting]))
-    lonely = unpolled_tasks(runs, names, time.time())
-    for name in lonely:
+    unpolled = unpolled_tasks(runs, names, time.time())
+    for name in unpolled:
         number = waiting.get(name, 0)
         queued = f", and {number} wait" if number else ""
-        detail = f"no worker has asked for {name} in the last {UNPOLLED_SECONDS:.0f} s{queued}"
+        detail = f"no worker has polled for {name} in the last {UNPOLLED_SECONDS:.0f} s{queued}"
         module = modules.get(name, "MODULE").partition(":")[0]
         yield Finding("worker", "warn", detail, f"`perago start {module}`")
-    if not lonely:
+    if not unpolled:
         yield Finding("workers", "ok", f"{count(len(names), 'task')} with one, or nothing to do")
 
 
 def _waiting(api: ConductorClient) -> Mapping[str, int]:
-    """How many deliveries wait for each task that workers poll for, where any do."""
-    sizes = api.read(api_path("tasks", "queue", "all"), doing="asking what waits")
+    """How many deliveries wait for each task that workers poll for, if any do."""
+    sizes = api.read(api_path("tasks", "queue", "all"), doing="reading the queues")
     found = sizes.items() if isinstance(sizes, dict) else ()
-    # Conductor's own kinds of tasks are in capitals, and its internal queues begin with a dash.
+    # Conductor's own task types are in capitals; its internal queues begin with an underscore.
     return {
         name: size for name, size in found if size and not (name.isupper() or name.startswith("_"))
     }
 
 
 def _writers(api: ConductorClient, settings: Settings) -> Iterator[Finding]:
-    """Branches that more than one active workflow writes: what the operators promised not to do."""
+    """Find branches that more than one active workflow writes, against the single-writer rule."""
     hits, _ = search(api, ACTIVE, doing="listing the active workflows")
     active = [hit for hit in hits if hit.status.is_active]
     on: defaultdict[tuple[str, str], list[WorkflowSummary]] = defaultdict(list)
@@ -167,9 +165,9 @@ def _writers(api: ConductorClient, settings: Settings) -> Iterator[Finding]:
     for (repository, branch), found in crowded.items():
         named = ", ".join(hit.id for hit in sorted(found, key=lambda hit: hit.age_order)[:_NAMED])
         detail = f"{len(found)} active workflows write {repository}/{branch}: {named}"
-        fix = "`perago cancel` all but one; PERAGO_SINGLE_WRITER=enforce has workers refuse it"
+        fix = "`perago cancel` all but one; with PERAGO_SINGLE_WRITER=enforce workers refuse it"
         yield Finding("single writer", "fail", detail, fix)
     if not crowded:
         rule = f"PERAGO_SINGLE_WRITER={settings.single_writer}"
-        detail = f"{count(len(active), 'active workflow')}, none on a branch of another; {rule}"
+        detail = f"{count(len(active), 'active workflow')}, each with a branch of its own; {rule}"
         yield Finding("single writer", "ok", detail)

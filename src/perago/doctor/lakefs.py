@@ -1,4 +1,4 @@
-"""What may keep Perago from working on a lakeFS, from the settings to the branch."""
+"""Checks of a lakeFS, from the settings to the branch that would be published to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 import re
 import shutil
 from contextlib import closing
+from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from perago.adapters.lakefs.reachability import Cause, Reached, Unreachable
-from perago.doctor.finding import Finding, clock_difference
+from perago.doctor.finding import NOTICEABLE_SECONDS, Finding, clock_difference
 from perago.doctor.lakefs_trial import Trial
-from perago.doctor.machine import problem_writing
+from perago.doctor.machine import write_problem
 from perago.errors import BranchNotFoundError, RuntimeConfigError, StoreAccessError, StoreError
 from perago.formatting import count, duration, size
 
@@ -22,84 +23,82 @@ if TYPE_CHECKING:
 
     from perago.adapters.lakefs.client import LakeFSConfig
     from perago.adapters.lakefs.store import LakeFSStore
-    from perago.errors import PeragoError
     from perago.model.commit import Commit
     from perago.operations.fence_install import FenceState
     from perago.settings import Settings
 
 
-# --- Getting to a lakeFS and being let in: what each way of not getting there means ---
 SQUASHING_VERSION = (1, 48)
-"""The first that squashes merges: an older one ignores the wish, and merges with two parents."""
+"""The first that can squash merges: an older one ignores the option, and makes two parents."""
 LISTING_VERSION = (1, 74)
 """The first that lists hidden branches, among which `perago gc` looks for leftovers."""
-NOTICEABLE_SECONDS = 60.0
 REFUSED_SECONDS = 15 * 60.0
-"""lakeFS's S3 gateway refuses a request that was signed longer ago, or later, than this."""
+"""lakeFS's S3 gateway refuses a request whose time of signing differs by more than this."""
+_SEE_LOG = "see the log of lakeFS"
 _ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
-_STRANGER = "error authenticating request"
+_UNAUTHENTICATED = "error authenticating request"
 _FIXES = {
     Cause.UNKNOWN_HOST: f"correct the host in {_ENDPOINT}, or the machine's DNS",
     Cause.REFUSED: f"start lakeFS (`perago stack up`), or correct {_ENDPOINT}",
-    Cause.TIMEOUT: "see whether a firewall is in between, or whether lakeFS hangs",
+    Cause.TIMEOUT: "check for a firewall in between, and whether lakeFS hangs",
     Cause.PROXY: "correct HTTP_PROXY or HTTPS_PROXY, or name the host in NO_PROXY",
-    Cause.UNTRUSTED: "name the file with its authority's certificate by PERAGO_LAKEFS_CA_FILE",
+    Cause.UNTRUSTED: "set PERAGO_LAKEFS_CA_FILE to the CA bundle that signed its certificate",
     Cause.WRONG_NAME: f"put a name that is in the certificate into {_ENDPOINT}",
-    Cause.WRONG_TIME: "have the certificate renewed, or set this machine's clock",
+    Cause.WRONG_TIME: "renew the certificate, or set this machine's clock",
     Cause.NO_TLS: f"write http:// instead of https:// in {_ENDPOINT}",
-    Cause.CUT: "see the log of lakeFS, or of whatever stands in front of it",
+    Cause.CUT: "see the log of lakeFS, or of the proxy in front of it",
 }
 
 
 def proxy_in_use(config: LakeFSConfig) -> Finding:
-    """No fault by itself, but who looks for one wants to know. Its password isn't shown."""
+    """Which proxy is used; its password isn't shown."""
     try:
         proxy = config.proxy
     except RuntimeConfigError as error:
-        return Finding("proxy", "fail", error.message, error.fix)
+        return Finding.of_error("proxy", error)
     if proxy is None:
         return Finding("proxy", "ok", "none for this address")
     parts = urlsplit(proxy)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    return Finding("proxy", "ok", f"through {shown}, by the environment")
+    return Finding("proxy", "ok", f"{shown}, from the environment")
 
 
-def judge_server(heard: Reached | Unreachable, endpoint: str) -> Finding:
-    """Whether a lakeFS answers there: one that is asked without a key says that it wants one."""
-    if isinstance(heard, Unreachable):
-        detail = f"{endpoint}: {heard.cause.value}: {heard.detail}"
-        return Finding("server", "fail", detail, _FIXES[heard.cause])
-    if heard.status == 407:  # noqa: PLR2004 - HTTP's own numbers read best as they are
+def judge_server(answer: Reached | Unreachable, endpoint: str) -> Finding:
+    """Whether lakeFS answers: without a key, it answers that it needs one."""
+    if isinstance(answer, Unreachable):
+        detail = f"{endpoint}: {answer.cause.value}: {answer.detail}"
+        return Finding("server", "fail", detail, _FIXES[answer.cause])
+    if answer.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         fix = "give the proxy as http://NAME:PASSWORD@HOST:PORT"
-        return Finding("server", "fail", "the proxy wants a password, or another one", fix)
-    if heard.status == 400 and "HTTPS" in heard.body:  # noqa: PLR2004
-        detail = f"{endpoint}: it wants TLS, and was asked without"
+        return Finding("server", "fail", "the proxy rejects our password, or needs one", fix)
+    if answer.status == HTTPStatus.BAD_REQUEST and "HTTPS" in answer.body:
+        detail = f"{endpoint}: the server needs TLS"
         fix = f"write https:// instead of http:// in {_ENDPOINT}"
         return Finding("server", "fail", detail, fix)
-    if 300 <= heard.status < 400:  # noqa: PLR2004
-        where = heard.location.partition("/api/v1")[0]
-        detail = f"{endpoint}: it sends us on to {where}"
-        return Finding("server", "fail", detail, f"put that address into {_ENDPOINT}")
-    if heard.status >= 500:  # noqa: PLR2004
-        detail = f"{endpoint}: status {heard.status} {_first_words(heard.body)}".rstrip()
+    if answer.status // 100 == 3:  # noqa: PLR2004 - a redirection
+        where = answer.location.partition("/api/v1")[0]
+        detail = f"{endpoint}: redirects to {where}"
+        return Finding("server", "fail", detail, f"set {_ENDPOINT} to that address")
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        detail = f"{endpoint}: status {answer.status} {_first_words(answer.body)}".rstrip()
         return Finding("server", "fail", detail, _FIXES[Cause.CUT])
-    if heard.status != 401 or _STRANGER not in heard.body:  # noqa: PLR2004
+    if answer.status != HTTPStatus.UNAUTHORIZED or _UNAUTHENTICATED not in answer.body:
         detail = (
-            f"{endpoint}: something else than lakeFS answers there "
-            f"(status {heard.status} {_first_words(heard.body)})"
+            f"{endpoint}: another program than lakeFS answers "
+            f"(status {answer.status} {_first_words(answer.body)})"
         )
         fix = f"correct {_ENDPOINT}: host, port, and the path if lakeFS is below one"
         return Finding("server", "fail", detail, fix)
-    return Finding("server", "ok", f"lakeFS answers at {endpoint} after {duration(heard.took)}")
+    return Finding("server", "ok", f"lakeFS answers at {endpoint} after {duration(answer.took)}")
 
 
-def judge_clock(heard: Reached) -> Finding:
-    """How far the server's clock is from ours."""
-    ahead = clock_difference(heard.date, heard.asked_at + heard.took / 2)
+def judge_clock(answer: Reached) -> Finding:
+    """Whether the server's clock agrees with ours."""
+    ahead = clock_difference(answer.date, answer.asked_at + answer.took / 2)
     if ahead is None:
-        return Finding("clock", "ok", "the server doesn't say what time it has")
+        return Finding("clock", "ok", "unknown: the server sends no time")
     detail = f"the server's is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} ours"
-    fix = "let both machines keep time (NTP)"
+    fix = "synchronise both clocks (NTP)"
     if abs(ahead) > REFUSED_SECONDS:
         detail += f"; it refuses object transfers beyond {duration(REFUSED_SECONDS)}"
         return Finding("clock", "fail", detail, fix)
@@ -108,23 +107,25 @@ def judge_clock(heard: Reached) -> Finding:
     return Finding("clock", "ok", "the server's and ours agree")
 
 
-def judge_key(heard: Reached | Unreachable, key: str) -> Finding:
-    """Whether it knows our key, now that it was shown."""
-    if isinstance(heard, Unreachable):
-        return Finding("key", "fail", f"{heard.cause.value}: {heard.detail}", _FIXES[heard.cause])
-    if heard.status == 401:  # noqa: PLR2004
+def judge_key(answer: Reached | Unreachable, key: str) -> Finding:
+    """Whether lakeFS accepts our key."""
+    if isinstance(answer, Unreachable):
+        return Finding(
+            "key", "fail", f"{answer.cause.value}: {answer.detail}", _FIXES[answer.cause]
+        )
+    if answer.status == HTTPStatus.UNAUTHORIZED:
         detail = f"lakeFS doesn't accept the key {key!r} with this secret"
         fix = "correct LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
         return Finding("key", "fail", detail, fix)
-    if heard.status != 200:  # noqa: PLR2004
-        detail = f"asked with the key {key!r} it answers status {heard.status}"
-        return Finding("key", "fail", f"{detail} {_first_words(heard.body)}", _FIXES[Cause.CUT])
-    return Finding("key", "ok", f"{key} is known")
+    if answer.status != HTTPStatus.OK:
+        detail = f"with the key {key!r} it answers status {answer.status}"
+        return Finding("key", "fail", f"{detail} {_first_words(answer.body)}", _FIXES[Cause.CUT])
+    return Finding("key", "ok", f"{key} is accepted")
 
 
-def judge_version(heard: Reached) -> Finding:
-    """Whether the server is new enough for what is asked of it."""
-    said = _version_said(heard.body)
+def judge_version(answer: Reached) -> Finding:
+    """Whether the server is new enough for Perago."""
+    said = _version_said(answer.body)
     digits = re.match(r"(\d+)\.(\d+)", said)
     if digits is None:  # a development build
         return Finding("version", "ok", f"lakeFS {said or 'of no known version'}")
@@ -164,21 +165,20 @@ _SHOWN_KEYS = 5
 def diagnose_lakefs(
     settings: Settings, repository: str | None, branch: str | None
 ) -> Iterator[Finding]:
-    """Go the way of a publication, and no further than where it ends.
+    """Check what a publication needs, step by step, until a step fails.
 
-    A failed step explains the ones after it, so they aren't tried. Without a repository it ends at
-    the server; without a branch it is about the repository's default one.
+    Without ``repository``, only up to the server. ``branch`` defaults to the repository's own.
     """
     try:
         for step in _steps(settings, repository, branch):
             failed = False
             for finding in step:
                 yield finding
-                failed = failed or finding.verdict == "fail"
+                failed = failed or finding.failed
             if failed:
                 return
     except (StoreError, RuntimeConfigError) as error:
-        yield _failure("lakeFS", error)
+        yield Finding.of_error("lakeFS", error, _SEE_LOG)
 
 
 def _steps(
@@ -192,10 +192,10 @@ def _steps(
     try:
         config = lakefs_config(settings)
     except RuntimeConfigError as error:
-        yield iter([_failure("settings", error)])
+        yield iter([Finding.of_error("settings", error, _SEE_LOG)])
         return
     yield _server(config)
-    # Without the cache: what is tried here isn't worth keeping.
+    # Without the cache, which would keep what is only tried here.
     with closing(LakeFSStore(config)) as store:
         if repository is None:
             yield _repositories(store)
@@ -205,7 +205,7 @@ def _steps(
             head = store.head(repository, branch)
         except StoreError as error:
             name = "branch" if isinstance(error, BranchNotFoundError) else "repository"
-            yield iter([_failure(name, error)])
+            yield iter([Finding.of_error(name, error, _SEE_LOG)])
             return
         yield _branch(store, repository, branch)
         yield iter(Trial(store, repository, branch, head).run())
@@ -230,17 +230,17 @@ def _problem_importing(name: str) -> str | None:
 
 
 def _cache(settings: Settings) -> Iterator[Finding]:
-    place = settings.object_cache
+    path = settings.object_cache
     if not settings.cache_bytes:
-        yield Finding("cache", "ok", "switched off: every attempt fetches all of its objects")
-    elif problem := problem_writing(place):
-        fix = "point PERAGO_CACHE at a directory this user can write"
-        yield Finding("cache", "fail", f"{place}: {problem}", fix)
-    elif (free := shutil.disk_usage(place).free) < settings.cache_bytes:
-        detail = f"{place} may grow to {size(settings.cache_bytes)}, and its disk has {size(free)}"
+        yield Finding("cache", "ok", "off: every attempt fetches all of its objects")
+    elif problem := write_problem(path):
+        fix = "set PERAGO_CACHE to a directory that this user can write"
+        yield Finding("cache", "fail", f"{path}: {problem}", fix)
+    elif (free := shutil.disk_usage(path).free) < settings.cache_bytes:
+        detail = f"{path} may grow to {size(settings.cache_bytes)}; its disk has {size(free)} free"
         yield Finding("cache", "warn", detail, "set PERAGO_CACHE_BYTES lower, or move PERAGO_CACHE")
     else:
-        yield Finding("cache", "ok", f"{place}, up to {size(settings.cache_bytes)}")
+        yield Finding("cache", "ok", f"{path}, up to {size(settings.cache_bytes)}")
 
 
 def _server(config: LakeFSConfig) -> Iterator[Finding]:
@@ -248,29 +248,31 @@ def _server(config: LakeFSConfig) -> Iterator[Finding]:
 
     proxy = proxy_in_use(config)
     yield proxy
-    if proxy.verdict == "fail":
+    if proxy.failed:
         return
-    heard = reach(config, authenticated=False)
-    server = judge_server(heard, config.endpoint)
+    answer = reach(config, authenticated=False)
+    server = judge_server(answer, config.endpoint)
     yield server
-    if server.verdict == "fail" or not isinstance(heard, Reached):
+    if server.failed or not isinstance(answer, Reached):
         return
-    yield judge_clock(heard)
-    let_in = reach(config, authenticated=True)
-    key = judge_key(let_in, config.access_key_id)
+    yield judge_clock(answer)
+    authenticated = reach(config, authenticated=True)
+    key = judge_key(authenticated, config.access_key_id)
     yield key
-    if key.verdict == "ok" and isinstance(let_in, Reached):
-        yield judge_version(let_in)
+    if key.verdict == "ok" and isinstance(authenticated, Reached):
+        yield judge_version(authenticated)
 
 
 def _repositories(store: LakeFSStore) -> Iterator[Finding]:
-    look = "`--repository NAME` has one looked into, with its permissions"
+    look = "`--repository NAME` checks one, with its permissions"
     try:
         found = store.repositories()
     except StoreAccessError:
-        yield Finding("repository", "ok", f"this key may not list them, nor need it; {look}")
+        yield Finding(
+            "repository", "ok", f"this key may not list repositories, and needn't; {look}"
+        )
     except StoreError as error:
-        yield _failure("repository", error)
+        yield Finding.of_error("repository", error, _SEE_LOG)
     else:
         yield Finding("repository", "ok", f"{count(len(found), 'repository')}; {look}")
 
@@ -280,15 +282,15 @@ def _branch(store: LakeFSStore, repository: str, branch: str) -> Iterator[Findin
     try:
         dirty = store.uncommitted(repository, branch, limit=_SHOWN_KEYS + 1)
     except StoreError as error:
-        yield _failure("branch", error)
+        yield Finding.of_error("branch", error, _SEE_LOG)
         return
     if not dirty:
-        yield Finding("branch", "ok", f"{branch}, with nothing uncommitted")
+        yield Finding("branch", "ok", f"{branch}, nothing uncommitted")
         return
     named = ", ".join(map(repr, dirty[:_SHOWN_KEYS]))
     more = " and more" if len(dirty) > _SHOWN_KEYS else ""
     detail = f"{branch!r} has uncommitted objects, so nothing can be published: {named}{more}"
-    fix = f"commit them, or drop them: `lakectl branch reset lakefs://{repository}/{branch}`"
+    fix = f"commit them, or discard them: `lakectl branch reset lakefs://{repository}/{branch}`"
     yield Finding("branch", "fail", detail, fix)
 
 
@@ -300,34 +302,30 @@ def _fence(
     try:
         state = probe_fence(store, repository, head.id)
     except StoreError as error:
-        yield _failure("fence", error)
+        yield Finding.of_error("fence", error, _SEE_LOG)
     else:
         yield judge_fence(state, level, repository, branch)
 
 
 def judge_fence(state: FenceState, level: str, repository: str, branch: str) -> Finding:
-    """How bad it is that merges aren't fenced depends on the level that was asked for."""
+    """A missing fence is a failure, a warning or fine, depending on PERAGO_PUBLISH_FENCE."""
     from perago.operations.fence_install import FenceState
 
     install = f"`perago fence install {repository} --branch {branch}`"
     what, fix = {
-        FenceState.ENFORCED: ("in place, and a merge onto a wrong head is refused", None),
-        FenceState.MISSING: (f"there is none on {branch!r}", install),
-        FenceState.DIFFERENT: ("there is one, but not this version's", f"{install} replaces it"),
+        FenceState.ENFORCED: ("enforced: a merge onto a wrong head is refused", None),
+        FenceState.MISSING: (f"not installed on {branch!r}", install),
+        FenceState.DIFFERENT: ("another version is installed", f"{install} replaces it"),
         FenceState.SWITCHED_OFF: (
-            "it is in place, but the server doesn't run actions",
+            "installed, but the server doesn't run actions",
             "set actions.enabled to true in the server's configuration",
         ),
     }[state]
     if state is FenceState.ENFORCED:
         return Finding("fence", "ok", what)
     if level == "soft":
-        return Finding("fence", "ok", f"{what}; PERAGO_PUBLISH_FENCE=soft doesn't ask for it")
+        return Finding("fence", "ok", f"{what}; PERAGO_PUBLISH_FENCE=soft doesn't need it")
     if level == "cas":
-        return Finding("fence", "fail", f"{what}, and PERAGO_PUBLISH_FENCE=cas demands it", fix)
-    detail = f"{what}: a merge that lands on a wrong head is noticed, but not prevented"
+        return Finding("fence", "fail", f"{what}, and PERAGO_PUBLISH_FENCE=cas requires it", fix)
+    detail = f"{what}: a merge onto a wrong head is detected, but not prevented"
     return Finding("fence", "warn", detail, fix)
-
-
-def _failure(name: str, error: PeragoError) -> Finding:
-    return Finding(name, "fail", error.message, error.fix or "see the log of lakeFS")

@@ -1,9 +1,8 @@
-"""What a worker does to a repository in an attempt, done once on two branches of its own.
+"""Tries on a repository what a worker does in an attempt, on two hidden branches.
 
-Policies, hooks and gateways are known by what they refuse: no listing of permissions says as much
-as the requests themselves. The target branch is never touched. It is asked for a merge and a reset
-to a commit that doesn't exist, which lakeFS refuses by permission or protection before it looks for
-the commit.
+No list of permissions says as much as the requests themselves, which policies, hooks and gateways
+may refuse. The branch to publish to is not changed: it gets a merge and a reset with a commit that
+doesn't exist, which lakeFS refuses by permission or protection before it looks for the commit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from perago.model.commit import Commit
 
 
-_MESSAGE = "perago doctor: a trial, on branches of its own"
+_MESSAGE = "perago doctor: a trial on hidden branches"
 _NEEDS = {
     "branch creation": ("fs:CreateBranch", f"branch/{STAGING_PREFIX}*"),
     "upload": ("fs:WriteObject", "object/*"),
@@ -41,11 +40,11 @@ _NEEDS = {
     "reset of the branch": ("fs:RevertBranch", "branch/{branch}"),
     "branch removal": ("fs:DeleteBranch", f"branch/{STAGING_PREFIX}*"),
 }
-"""The permission that each step is a matter of, and below the repository what it is for."""
+"""The permission that each step needs, and the resource below the repository."""
 
 
 class Trial:
-    """One trial of a repository, as a worker that publishes to ``branch`` would use it."""
+    """One trial of a repository, as a worker uses it that publishes to ``branch``."""
 
     def __init__(self, store: LakeFSStore, repository: str, branch: str, head: Commit) -> None:
         self._store = store
@@ -59,51 +58,49 @@ class Trial:
         self._is_staged = False
 
     def run(self) -> list[Finding]:
-        """One finding for each step that could be tried; nothing is left behind, if that works."""
+        """Try each step; one finding for each that was tried. Removes what it made."""
         with tempfile.TemporaryDirectory(prefix="perago-doctor-") as directory:
             try:
                 found = list(self._steps(Path(directory)))
             finally:
                 removal = self._step("branch removal", self._remove_branches)
-        # Where none could be created, there was none to remove.
-        return found if _failed(found[0]) else [*found, removal]
+        # If no branch could be created, there was none to remove.
+        return found if found[0].failed else [*found, removal]
 
-    def _steps(self, room: Path) -> Iterator[Finding]:
+    def _steps(self, scratch: Path) -> Iterator[Finding]:
         created = self._step("branch creation", self._create_branches)
         yield created
-        if _failed(created):
+        if created.failed:
             return
         for name, action in (
-            ("upload", lambda: self._upload(room)),
+            ("upload", lambda: self._upload(scratch)),
             ("object removal", self._remove_object),
             ("commit", self._commit),
-            ("download", lambda: self._download(room)),
+            ("download", lambda: self._download(scratch)),
         ):
             finding = self._step(name, action)
             yield finding
-            if _failed(finding):
+            if finding.failed:
                 break
         if self._is_staged:
             yield self._step("merge", self._merge)
-        yield self._step("merge into the branch", self._ask_for_merge, well="allowed")
+        yield self._step("merge into the branch", self._request_merge, success="allowed")
         yield self._step("reset", self._reset)
-        yield self._step("reset of the branch", self._ask_for_reset, well="allowed")
+        yield self._step("reset of the branch", self._request_reset, success="allowed")
 
-    def _step(
-        self, name: str, action: Callable[[], None], *, well: str = "tried, and works"
-    ) -> Finding:
+    def _step(self, name: str, action: Callable[[], None], *, success: str = "works") -> Finding:
         try:
             action()
         except StoreAccessError as error:
             return self._refused(name, error)
         except StoreError as error:
-            return Finding(name, "fail", error.message, error.fix or "see the log of lakeFS")
-        return Finding(name, "ok", well)
+            return Finding.of_error(name, error, "see the log of lakeFS")
+        return Finding(name, "ok", success)
 
     def _refused(self, name: str, error: StoreAccessError) -> Finding:
         if "SignatureDoesNotMatch" in error.message:  # for a key that the API has just accepted
-            fix = "let what stands in front of lakeFS pass the Host header on unchanged"
-            detail = f"{error.message}: the request was changed on its way"
+            fix = "configure the proxy in front of lakeFS to pass the Host header unchanged"
+            detail = f"{error.message}: a proxy changed the request"
             return Finding(name, "fail", detail, fix)
         permission, below = _NEEDS[name]
         below = below.format(branch=self._branch)
@@ -111,16 +108,16 @@ class Trial:
         fix = f"allow {permission} on {resource} (docs/how-to/secure-lakefs.md has the policy)"
         return Finding(name, "fail", f"{permission} is missing: {error.message}", fix)
 
-    # --- the steps, in the order of an attempt ---------------------------------------------------
+    # The steps, in the order of an attempt.
 
     def _create_branches(self) -> None:
         for name in (self._staging, self._target):
             self._store.create_branch(self._repository, name, self._head.id, hidden=True)
 
-    def _upload(self, room: Path) -> None:
+    def _upload(self, directory: Path) -> None:
         uploads = []
         for key in (self._key, f"{self._key}-removed"):
-            path = room / key
+            path = directory / key
             path.write_text(key, encoding="utf-8")
             uploads.append(Upload(key, path, Signature.of(path.stat())))
         self._store.upload(self._repository, self._staging, uploads)
@@ -132,9 +129,9 @@ class Trial:
         self._store.commit(self._repository, self._staging, message=_MESSAGE, metadata={})
         self._is_staged = True
 
-    def _download(self, room: Path) -> None:
+    def _download(self, directory: Path) -> None:
         (entry,) = self._store.list_objects(self._repository, self._staging, prefix=self._key)
-        self._store.download(self._repository, self._staging, [Download(entry, room / "back")])
+        self._store.download(self._repository, self._staging, [Download(entry, directory / "back")])
 
     def _merge(self) -> None:
         self._store.merge(
@@ -146,8 +143,8 @@ class Trial:
             metadata={EXPECTED_HEAD_KEY: self._head.id},
         )
 
-    def _ask_for_merge(self) -> None:
-        # A commit that isn't there: nothing can come of it but a refusal.
+    def _request_merge(self) -> None:
+        # The commit doesn't exist, so the merge can't happen.
         with suppress(CommitNotFoundError):
             self._store.merge(
                 self._repository,
@@ -161,14 +158,10 @@ class Trial:
     def _reset(self) -> None:
         self._store.relocate(self._repository, self._target, self._head.id, expected_head=None)
 
-    def _ask_for_reset(self) -> None:
+    def _request_reset(self) -> None:
         with suppress(CommitNotFoundError):
             self._store.relocate(self._repository, self._branch, NO_COMMIT, expected_head=None)
 
     def _remove_branches(self) -> None:
         for name in (self._staging, self._target):
             self._store.delete_branch(self._repository, name)
-
-
-def _failed(finding: Finding) -> bool:
-    return finding.verdict == "fail"

@@ -1,4 +1,4 @@
-"""What may keep Perago from working on this machine: one function per thing that is looked at."""
+"""Checks of this machine: Python, directories, disks, locks, SQLite, the embedded store, runs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ TOO_FEW_BYTES = 50_000_000
 
 
 def diagnose(settings: Settings) -> Iterator[Finding]:
-    """Look at this machine, in an order in which an early failure explains later ones.
+    """Check this machine, in an order in which an early failure explains later ones.
 
-    Where attempts and runs are kept depends on the lakeFS in use. While none is set up, which is
-    for the diagnosis of lakeFS to echo_err, they aren't looked at.
+    Where attempts and runs are kept depends on the lakeFS in use. If its settings are missing,
+    which the lakeFS checks report, those directories are not checked.
     """
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _home,
-        *((_attempts, _disk, _filesystem, _sqlite) if has_a_store(settings) else ()),
+        *((_attempts, _disk, _filesystem, _sqlite) if has_store(settings) else ()),
         *((_store,) if settings.store == "embedded" else ()),
-        *((_runs,) if has_a_store(settings) and settings.orchestrator == "embedded" else ()),
-        *((_leftovers,) if has_a_store(settings) else ()),
+        *((_runs,) if has_store(settings) and settings.orchestrator == "embedded" else ()),
+        *((_leftovers,) if has_store(settings) else ()),
         _failpoints,
     )
     for check in checks:
@@ -47,13 +47,13 @@ def diagnose(settings: Settings) -> Iterator[Finding]:
         try:
             yield from check(settings)
         except PeragoError as error:
-            yield Finding(name, "fail", error.message, error.fix)
+            yield Finding.of_error(name, error)
         except OSError as error:
-            yield Finding(name, "fail", str(error), "see to it that this user can write there")
+            yield Finding(name, "fail", str(error), "make it writable for this user")
 
 
-def has_a_store(settings: Settings) -> bool:
-    """Whether it is known where workspaces are kept."""
+def has_store(settings: Settings) -> bool:
+    """Whether the settings name a store."""
     try:
         return settings.store == "embedded" or bool(settings.lakefs_login)
     except RuntimeConfigError:
@@ -70,23 +70,23 @@ def _python(_settings: Settings) -> Iterator[Finding]:
 
 def _home(settings: Settings) -> Iterator[Finding]:
     home = settings.home.absolute()
-    if problem := problem_writing(home):
-        fix = "name a directory this user can write: --home, or PERAGO_HOME"
+    if problem := write_problem(home):
+        fix = "name a directory that this user can write: --home, or PERAGO_HOME"
         yield Finding("home", "fail", f"{home}: {problem}", fix)
     else:
         yield Finding("home", "ok", str(home))
 
 
 def _attempts(settings: Settings) -> Iterator[Finding]:
-    if problem := problem_writing(settings.attempts):
-        fix = "point PERAGO_WORKSPACE_ROOT at a directory this user can write"
+    if problem := write_problem(settings.attempts):
+        fix = "set PERAGO_WORKSPACE_ROOT to a directory that this user can write"
         yield Finding("attempts", "fail", f"{settings.attempts}: {problem}", fix)
     else:
         yield Finding("attempts", "ok", str(settings.attempts))
 
 
-def problem_writing(directory: Path) -> str | None:
-    """What keeps this user from making files there; None if nothing does."""
+def write_problem(directory: Path) -> str | None:
+    """Why this user can't create files there; None if that works."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".perago-doctor-"):
@@ -96,9 +96,9 @@ def problem_writing(directory: Path) -> str | None:
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
-    for name, place in (("disk of home", settings.home), ("disk of attempts", settings.attempts)):
-        free = shutil.disk_usage(place).free
-        fix = "free some room, or move it to a larger disk"
+    for name, path in (("disk of home", settings.home), ("disk of attempts", settings.attempts)):
+        free = shutil.disk_usage(path).free
+        fix = "free some space, or move it to a larger disk"
         if free < TOO_FEW_BYTES:
             yield Finding(name, "fail", f"{size(free)} free", fix)
         elif free < SCARCE_BYTES:
@@ -108,17 +108,19 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _filesystem(settings: Settings) -> Iterator[Finding]:
-    for name, place in (("home", settings.home), ("attempts", settings.attempts)):
-        if _locks_work(place):
+    for name, path in (("home", settings.home), ("attempts", settings.attempts)):
+        if _locks_work(path):
             yield Finding(f"locks in {name}", "ok", "files can be locked")
         else:
-            fix = "use a local disk: locks tell work in progress from what a crash left"
-            yield Finding(f"locks in {name}", "fail", "a locked file can be locked again", fix)
+            fix = "use a local disk: without locks, running attempts look like crashed ones"
+            yield Finding(
+                f"locks in {name}", "fail", "a locked file can be locked a second time", fix
+            )
     from perago.adapters.local.engine import folds_case
 
     if folds_case(settings.attempts):
-        detail = "names that differ only in case are one file"
-        fix = "objects with such names are refused here; a case-sensitive disk takes them"
+        detail = "names that differ only in case are the same file"
+        fix = "such objects are refused here; use a case-sensitive disk for them"
         yield Finding("names", "warn", detail, fix)
     else:
         yield Finding("names", "ok", "case-sensitive")
@@ -154,7 +156,9 @@ def _sqlite(settings: Settings) -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         yield Finding("sqlite", "fail", found, "use a Python built with SQLite 3.35 or newer")
     elif mode != "wal":
-        yield Finding("sqlite", "fail", found, "put home on a local disk: WAL needs shared memory")
+        yield Finding(
+            "sqlite", "fail", found, "put home on a local disk: SQLite's WAL needs shared memory"
+        )
     else:
         yield Finding("sqlite", "ok", found)
 
@@ -169,9 +173,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             for branch in store.branches(repository):
                 next(iter(store.list_objects(repository, branch.head)), None)
                 branches += 1
-    detail = (
-        f"{count(len(repositories), 'repository')}, {count(branches, 'branch')} lead to commits"
-    )
+    detail = f"{count(len(repositories), 'repository')}, {count(branches, 'branch')} can be read"
     yield Finding("store", "ok", f"{detail}; `perago verify` re-hashes everything")
 
 
@@ -186,9 +188,9 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         if record.status is RunStatus.RUNNING and not is_held(settings, record.id):
             name = record.id[:RUN_LENGTH]
             fix = f"`perago run --resume {name}`, or `perago cancel {name}`"
-            yield Finding("runs", "warn", f"run {record.id} is RUNNING without a runner", fix)
+            yield Finding("runs", "warn", f"run {name} is RUNNING, but no process works on it", fix)
             return
-    yield Finding("runs", "ok", "no run is without its runner")
+    yield Finding("runs", "ok", "every running run has its process")
 
 
 def _leftovers(settings: Settings) -> Iterator[Finding]:
@@ -199,10 +201,10 @@ def _leftovers(settings: Settings) -> Iterator[Finding]:
         detail = f"{count(dead, 'directory')} of dead attempts in {settings.attempts}"
         yield Finding("leftovers", "warn", detail, "remove them with `perago gc`")
     else:
-        yield Finding("leftovers", "ok", "no dead attempt left anything")
+        yield Finding("leftovers", "ok", "none")
 
 
 def _failpoints(settings: Settings) -> Iterator[Finding]:
     if settings.failpoints:
         detail = f"faults are injected: {settings.failpoints}"
-        yield Finding("failpoints", "warn", detail, "unset PERAGO_FAILPOINTS, it is for tests")
+        yield Finding("failpoints", "warn", detail, "unset PERAGO_FAILPOINTS: it is for tests")

@@ -1,4 +1,4 @@
-"""What may keep Spark tasks from running: here, on a cluster, or on a Spark Connect server."""
+"""Checks of Spark: on this machine, on a cluster, or on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perago.adapters.spark.connect import ConnectServer
 from perago.adapters.spark.driver import assert_reachable
 from perago.adapters.spark.error_text import short_message
 from perago.doctor.finding import Finding
-from perago.doctor.machine import has_a_store
+from perago.doctor.machine import has_store
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.toolchain.java import installed_spark_java
 from perago.toolchain.spark_jars import VERSION, cached_s3_jars, is_installed, spark_home
@@ -40,15 +40,15 @@ _NOT_FOUND = "PATH_NOT_FOUND"
 
 
 def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Finding]:
-    """Go the way of a Spark task, as far as that changes nothing.
+    """Check what a Spark task needs, without starting one.
 
-    Where PySpark isn't installed no task here needs it. With a ``repository`` a Spark Connect
-    server is asked to look into it.
+    Without PySpark there are no Spark tasks here. With ``repository``, check that a Spark Connect
+    server can read it.
     """
     if not is_installed():
-        yield Finding("spark", "ok", "PySpark isn't installed: no Spark tasks here")
+        yield Finding("spark", "ok", "PySpark isn't installed, so no Spark tasks run here")
         return
-    if not has_a_store(settings):  # which is told already
+    if not has_store(settings):  # the lakeFS checks report that
         return
     try:
         spark = open_spark(settings)
@@ -59,7 +59,7 @@ def diagnose_spark(settings: Settings, repository: str | None) -> Iterator[Findi
         else:
             yield from _driver(settings, engine)
     except PeragoError as error:
-        yield Finding("spark", "fail", error.message, error.fix)
+        yield Finding.of_error("spark", error)
 
 
 def _driver(settings: Settings, engine: SparkEngine) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _driver(settings: Settings, engine: SparkEngine) -> Iterator[Finding]:
     yield Finding("spark", "ok", f"PySpark {VERSION}, {master} ({source})")
     java = installed_spark_java()
     if java is None:
-        yield Finding("spark java", "ok", "none that fits: fetched when the first task needs it")
+        yield Finding("spark java", "ok", "no suitable one: fetched when the first task needs it")
     else:
         yield Finding("spark java", "ok", f"{java.java.program}, {java.java.feature}")
     if settings.store == "lakefs":
@@ -90,7 +90,7 @@ def _driver(settings: Settings, engine: SparkEngine) -> Iterator[Finding]:
 
 
 def _master(settings: Settings) -> tuple[str, str]:
-    """Where a driver would compute, and what says so."""
+    """The master that a driver would use, and where it is set."""
     defaults = spark_defaults(os.environ, spark_home())
     master = chosen_master(settings.spark_master, defaults | settings.spark_conf)
     named = {
@@ -106,18 +106,18 @@ def _connect(spark: ConnectServer, settings: Settings, repository: str | None) -
         yield Finding("spark connect", "ok", f"{spark.address}, Spark {session.version}")
         yield from committer_findings({key: _in_force(session, key) for key in COMMITTER})
         if settings.store == "lakefs" and repository is not None:
-            yield _way_to(session, repository)
+            yield _s3a_access(session, repository)
 
 
 def _in_force(session: SparkSession, key: str) -> str:
-    """The value of a setting on the server, whichever of its files or defaults it comes from."""
-    # Of a setting for Hadoop only this statement shows what Hadoop's own files say.
+    """The effective value of a setting on the server."""
+    # For a Hadoop setting only this statement shows what Hadoop's own files contain.
     shown = session.sql(f"SET {key.removeprefix(_FOR_HADOOP)}").collect()
     return str(shown[0]["value"])
 
 
 def committer_findings(found: Mapping[str, str]) -> list[Finding]:
-    """What is to be said of a server's committer: one finding for each setting that isn't right."""
+    """Judge a server's committer settings: one finding for each that is wrong."""
     wrong = [
         Finding(
             "spark committer",
@@ -139,11 +139,11 @@ def _session(spark: ConnectServer) -> Iterator[SparkSession]:
         spark.close_session()
 
 
-def _way_to(session: SparkSession, repository: str) -> Finding:
-    """Have the server look for what isn't there: that it isn't is the right answer."""
+def _s3a_access(session: SparkSession, repository: str) -> Finding:
+    """Let the server read a path that doesn't exist: it must answer that it doesn't."""
     try:
         session.read.text(s3a_uri(repository, "main", _NOTHING)).count()
-    except Exception as error:  # noqa: BLE001 - whatever it says is the finding
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         said = short_message(error) or str(error)
         if _NOT_FOUND in said:
             return Finding("spark s3a", "ok", f"the server reads {repository!r} through s3a")

@@ -43,13 +43,21 @@ def test_every_way_of_not_answering_has_its_own_words_and_a_fix(why):
     ("answer", "verdict", "words"),
     [
         (heard(), "ok", "lakeFS answers"),
-        (heard(401, '{"message": "Unauthorized"}'), "fail", "something else"),
-        (heard(200, "<html>"), "fail", "something else"),
-        (heard(404, ""), "fail", "something else"),
-        (heard(400, "the plain HTTP request was sent to HTTPS port"), "fail", "it wants TLS"),
-        (heard(400, "Bad Request"), "fail", "something else"),
-        (heard(301, location="https://there/api/v1/config/version"), "fail", "on to https://there"),
-        (heard(407), "fail", "the proxy wants a password"),
+        (heard(401, '{"message": "Unauthorized"}'), "fail", "another program"),
+        (heard(200, "<html>"), "fail", "another program"),
+        (heard(404, ""), "fail", "another program"),
+        (
+            heard(400, "the plain HTTP request was sent to HTTPS port"),
+            "fail",
+            "the server needs TLS",
+        ),
+        (heard(400, "Bad Request"), "fail", "another program"),
+        (
+            heard(301, location="https://there/api/v1/config/version"),
+            "fail",
+            "redirects to https://there",
+        ),
+        (heard(407), "fail", "the proxy rejects our password, or needs one"),
         (heard(502, "bad gateway"), "fail", "status 502 bad gateway"),
     ],
 )
@@ -111,7 +119,7 @@ def test_a_proxys_password_is_not_shown(monkeypatch, named):
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     finding = proxy_in_use(LakeFSConfig("http://lakefs", "key", "secret"))
-    assert finding.detail == "through http://proxy:3128, by the environment"
+    assert finding.detail == "http://proxy:3128, from the environment"
 
 
 @pytest.mark.parametrize(("level", "verdict"), [("auto", "warn"), ("cas", "fail"), ("soft", "ok")])
