@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 COMMIT_LENGTH = 12
 """How much of a commit id people get to see: enough to name it in a command."""
 RUN_LENGTH = 8
 """The same for a run's id."""
+_COMMIT_ID = re.compile(r"\b[0-9a-f]{64}\b")
+_RUN_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -51,6 +54,12 @@ def size(count: int) -> str:
         if value < 999.95:  # noqa: PLR2004 - what rounds to 1000.0 belongs to the next unit
             return f"{value:.1f} {unit}"
     return f"{value / 1000:.1f} TB"
+
+
+def shorten_ids(text: str) -> str:
+    """The same text with the start of each commit id and run id, which is enough to name it."""
+    text = _COMMIT_ID.sub(lambda found: found[0][:COMMIT_LENGTH], text)
+    return _RUN_ID.sub(lambda found: found[0][:RUN_LENGTH], text)
 
 
 def count(number: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perago.formatting import count, duration, iso, size
+from perago.formatting import count, duration, iso, shorten_ids, size
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,12 @@ def test_nouns_agree_with_their_number(number, noun, words):
 def test_json_has_times_in_utc():
     assert iso(0) == "1970-01-01T00:00:00.000+00:00"
     assert iso(None) is None
+
+
+def test_ids_of_commits_and_runs_are_shortened_and_nothing_else():
+    commit, run = "0123456789ab" + "c" * 52, "0112d1ec-1c2b-4486-87ae-ac1deead5f68"
+    text = f"run {run} is at {commit}, not at {'f' * 40} or {'e' * 65}: `perago recover {run}`"
+    assert shorten_ids(text) == (
+        f"run 0112d1ec is at 0123456789ab, not at {'f' * 40} or {'e' * 65}: "
+        "`perago recover 0112d1ec`"
+    )

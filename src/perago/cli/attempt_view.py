@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perago.cli.output import echo_err
-from perago.formatting import COMMIT_LENGTH, duration
+from perago.formatting import COMMIT_LENGTH, duration, shorten_ids
 from perago.model.attempt import AttemptStep, TaskStatus
 from perago.worker.events import (
     AttemptEnded,
@@ -146,12 +146,12 @@ class AttemptView:
     @property
     def message(self) -> str:
         """The reason of a failure without its fix."""
-        return _FIX.sub("", self.reason or "")
+        return shorten_ids(_FIX.sub("", self.reason or ""))
 
     @property
     def fix(self) -> str | None:
         found = _FIX.search(self.reason or "")
-        return found[1] if found else None
+        return shorten_ids(found[1]) if found else None
 
     def lines(self, name: str | None = None) -> Iterator[str]:
         """The attempt as text: one line, and one for its fix. ``name`` replaces its own name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perago.cli.attempt_view import AttemptTracker, AttemptView, TextLines, status_words
 from perago.cli.output import STARTING, clear_line, console, echo_err, is_terminal, style_of, table
-from perago.formatting import COMMIT_LENGTH, duration
+from perago.formatting import COMMIT_LENGTH, duration, shorten_ids
 from perago.model.attempt import TaskStatus
 from perago.worker.events import AttemptEnded, RetryAwaited, StepEnded
 
@@ -227,7 +227,7 @@ def attempts_table(record: RunRecord) -> Table:
                 str(view.retry),
                 duration(view.seconds),
                 Text(status_words(view.status), style=style_of(view.status)),
-                view.ref[:COMMIT_LENGTH] if view.ref else view.reason or "",
+                view.ref[:COMMIT_LENGTH] if view.ref else shorten_ids(view.reason or ""),
             )
         )
     return table(("", "step", "retry", "took", "status", "commit / reason"), rows, whole=5)

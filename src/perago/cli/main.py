@@ -13,6 +13,7 @@ import click
 
 from perago import errors
 from perago.cli.output import echo_err
+from perago.formatting import shorten_ids
 
 COMMANDS = {
     # name: (module[:attribute], one line for --help), in the order a newcomer needs them
@@ -185,8 +186,10 @@ def _usage(error: click.ClickException) -> str:
 
 def _show_to_person(error: Exception, *, debug: bool) -> None:
     document = _document(error)
-    echo_err(f"{click.style('error:', fg='red', bold=True)} {document['message']}")
+    echo_err(
+        f"{click.style('error:', fg='red', bold=True)} {shorten_ids(document['message'] or '')}"
+    )
     if fix := document["fix"]:
-        echo_err(f"  {click.style('fix:', fg='green', bold=True)} {fix}")
+        echo_err(f"  {click.style('fix:', fg='green', bold=True)} {shorten_ids(fix)}")
     if not isinstance(error, errors.PeragoError) and not debug:
         echo_err("  This is a bug in Perago. --debug shows where.")

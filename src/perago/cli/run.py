@@ -12,7 +12,7 @@ import click
 from perago.cli.options import backend_options, close_with_command, common_options
 from perago.cli.output import STARTING, echo_err, status_line
 from perago.cli.refs import DEFAULT_BRANCH, repository_name, resolve_commit
-from perago.formatting import RUN_LENGTH, count, iso
+from perago.formatting import RUN_LENGTH, count, iso, shorten_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -324,7 +324,7 @@ def summary(record: RunRecord, options: Sequence[str]) -> RenderableType:
         Text.assemble(("run ", "dim"), record.id[:RUN_LENGTH], "  ", status(record.status))
     )
     if record.reason and not (last_reason and last_reason in record.reason):
-        lines.append(Text(f"  {record.reason}"))
+        lines.append(Text(f"  {shorten_ids(record.reason)}"))
     if step := next_step(record, options):
         # The terminal breaks the line, so that the command can be copied in one piece.
         lines.append(Text(f"  {step}", style="bold", no_wrap=True, overflow="ignore"))

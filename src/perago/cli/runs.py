@@ -9,7 +9,16 @@ import click
 
 from perago.cli.options import backend_options, common_options
 from perago.cli.output import STARTING, console, status_line
-from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, count, duration, iso, moment
+from perago.formatting import (
+    COMMIT_LENGTH,
+    RUN_LENGTH,
+    ago,
+    count,
+    duration,
+    iso,
+    moment,
+    shorten_ids,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -167,7 +176,9 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
         start, end = record.workspace.ref[:COMMIT_LENGTH], (record.output_ref or "")[:COMMIT_LENGTH]
         lines.append(Text(f"{where}  {start} → {end}"))
     if record.reason:
-        lines.append(Text(record.reason, style="red" if record.status == "FAILED" else ""))
+        lines.append(
+            Text(shorten_ids(record.reason), style="red" if record.status == "FAILED" else "")
+        )
     if _is_abandoned(run):
         lines.append(Text(_no_runner(run), style="yellow"))
     headings = ("step", "retry", "output ref", "status", "took", "started", "worker")
@@ -184,7 +195,9 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
         for a in record.attempts
     ]
     reasons = [
-        Text(f"{a.attempt.reference_task_name}, retry {a.attempt.retry_count}: {a.reason}")
+        Text(
+            f"{a.attempt.reference_task_name}, retry {a.attempt.retry_count}: {shorten_ids(a.reason)}"
+        )
         for a in record.attempts
         if a.reason
     ]
