@@ -196,7 +196,9 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
     ]
     reasons = [
         Text(
-            f"{a.attempt.reference_task_name}, retry {a.attempt.retry_count}: {shorten_ids(a.reason)}"
+            shorten_ids(
+                f"{a.attempt.reference_task_name}, retry {a.attempt.retry_count}: {a.reason}"
+            )
         )
         for a in record.attempts
         if a.reason
