@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """The most workflows that one search returns; Conductor allows 5,000."""
-RELIST_SECONDS = 10.0
+_RELIST_SECONDS = 10.0
 """The list of active workflows is read anew after this time; until then, new ones are added."""
 _OVERLAP_SECONDS = 1.0  # the index may learn of a workflow a little after a newer one
 _SUMMARY = "a workflow summary"
@@ -159,7 +159,7 @@ class ActiveWorkflows:
         self._lock = threading.Lock()
         self._known: dict[str, WorkflowSummary] = {}
         self._branches: dict[str, tuple[str, str] | None] = {}
-        self._listed_at = self._updated_at = -RELIST_SECONDS
+        self._listed_at = self._updated_at = -_RELIST_SECONDS
 
     def on_branch(self, repository: str, branch: str) -> list[WorkflowSummary]:
         """The RUNNING and PAUSED workflows whose input names this branch, oldest first.
@@ -180,7 +180,7 @@ class ActiveWorkflows:
         """
         with self._lock:
             now = time.monotonic()
-            if now - self._listed_at >= RELIST_SECONDS or not self._known:
+            if now - self._listed_at >= _RELIST_SECONDS or not self._known:
                 self._list(repository, branch)
                 return self._on(repository, branch)
             fresh = {asking} if asking in self._known else set()

@@ -112,7 +112,7 @@ def output_of(raw: Mapping[str, Any]) -> dict[str, Any]:
     return optional(raw, "outputData", dict, _TASK) or {}
 
 
-def has_external_output(raw: Mapping[str, Any]) -> bool:
+def _has_external_output(raw: Mapping[str, Any]) -> bool:
     """Whether the output was too large, so that Conductor stored it outside of the task."""
     return bool(raw.get("externalOutputPayloadStoragePath"))
 
@@ -125,7 +125,7 @@ def accepted_ref_of(raw: Mapping[str, Any]) -> str | None:
     """
     if status_of(raw) is not TaskStatus.COMPLETED:
         return None
-    if has_external_output(raw):
+    if _has_external_output(raw):
         raise OrchestratorError(
             f"Conductor stores the output of task {raw.get('taskId')} outside of the task, so the "
             "ref it was accepted with is unknown"
@@ -146,7 +146,7 @@ def matches_report(raw: Mapping[str, Any], report: TaskReport, worker_id: str) -
     if status_of(raw) is not report.status or raw.get("workerId") != worker_id:
         return False
     sent = json.loads(encode_json(dict(report.output)))
-    return has_external_output(raw) or output_of(raw) == sent
+    return _has_external_output(raw) or output_of(raw) == sent
 
 
 def update_of(delivery: Delivery, **fields: object) -> dict[str, object]:

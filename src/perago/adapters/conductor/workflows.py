@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from perago.model.controls import TaskControls
     from perago.model.workspace import WorkspaceRef
 
-START_KEY = "perago"
-"""The field of a workflow's input with our own data: the start's idempotency key and the target.
-
-No task receives it."""
-
+_START_KEY = "perago"
+"""The input's field for our own data, a start's idempotency key and target. No task gets it."""
 _WORKFLOW = "a workflow"
 _RESULT = re.compile(r"\$\{(\w+)\.output\.result((?:\.[^{}.]+)*)\}")
 
@@ -53,9 +50,7 @@ def is_active(raw: object) -> bool:
 
 def branch_of(raw: object) -> tuple[str, str] | None:
     """The repository and branch that a workflow's input names; None if it names none."""
-    workspace = _input_of(raw).get("workspace")
-    if not isinstance(workspace, dict):
-        return None
+    workspace = _object(_input_of(raw).get("workspace"))
     repository, branch = workspace.get("repository"), workspace.get("branch")
     if isinstance(repository, str) and isinstance(branch, str):
         return repository, branch
@@ -69,13 +64,16 @@ def idempotency_key_of(raw: object) -> str | None:
 
 
 def _own_data(raw: object) -> Mapping[str, Any]:
-    own = _input_of(raw).get(START_KEY)
-    return own if isinstance(own, dict) else {}
+    return _object(_input_of(raw).get(_START_KEY))
 
 
 def _input_of(raw: object) -> Mapping[str, Any]:
-    found = raw.get("input") if isinstance(raw, dict) else None
-    return found if isinstance(found, dict) else {}
+    return _object(_object(raw).get("input"))
+
+
+def _object(raw: object) -> Mapping[str, Any]:
+    """A JSON object; empty for anything else, as other programs may send any input."""
+    return raw if isinstance(raw, dict) else {}
 
 
 def _status_of(workflow: Mapping[str, Any]) -> RunStatus:
@@ -100,8 +98,7 @@ def _workspace_of(workflow: Mapping[str, Any]) -> WorkspaceRef | None:
 def _plan_of(workflow: Mapping[str, Any]) -> RunPlan:
     """The plan, without the modules that declare its tasks: Conductor doesn't know them."""
     definition = optional(workflow, "workflowDefinition", dict, _WORKFLOW) or {}
-    literals = _input_of(workflow).get("params")
-    given = literals if isinstance(literals, dict) else {}
+    given = _object(_input_of(workflow).get("params"))
     target = _own_data(workflow).get("target")
     return RunPlan(
         name=required(workflow, "workflowName", str, _WORKFLOW),
@@ -119,21 +116,19 @@ def _step_of(task: Mapping[str, Any], given: Mapping[str, Any]) -> StepPlan:
     what = "a task of a workflow"
     reference = required(task, "taskReferenceName", str, what)
     inputs = optional(task, "inputParameters", dict, what) or {}
-    literals = given.get(reference)
-    params: dict[str, object] = dict(literals) if isinstance(literals, dict) else {}
     return StepPlan(
         reference=reference,
         task_name=required(task, "name", str, what),
         module="",
         uses_workspace="workspace" in inputs,
-        params={**params, **_result_fields(inputs.get("params"))},
+        params={**_object(given.get(reference)), **_result_fields(inputs.get("params"))},
         controls=_controls_of(optional(task, "taskDefinition", dict, what) or {}),
     )
 
 
 def _result_fields(params: object) -> dict[str, ResultField]:
     found = {}
-    for name, expression in params.items() if isinstance(params, dict) else ():
+    for name, expression in _object(params).items():
         match = _RESULT.fullmatch(expression) if isinstance(expression, str) else None
         if match:
             found[name] = ResultField(match[1], tuple(match[2].split(".")[1:]))
@@ -183,12 +178,11 @@ def workflow_input(
             fix="register it again: `perago register`",
         )
     template = optional(definition, "inputTemplate", dict, "a workflow definition") or {}
-    defaults = template.get("params")
-    given = defaults if isinstance(defaults, dict) else {}
+    defaults = _object(template.get("params"))
     body: dict[str, object] = {} if workspace is None else {"workspace": workspace.model_dump()}
-    body[START_KEY] = {"start": key, "target": plan.target}
+    body[_START_KEY] = {"start": key, "target": plan.target}
     body["params"] = {
-        step.reference: _step_params(step, tasks[step.reference], given.get(step.reference))
+        step.reference: _step_params(step, tasks[step.reference], defaults.get(step.reference))
         for step in plan.steps
     }
     return body
@@ -196,7 +190,7 @@ def workflow_input(
 
 def restart_input(raw: object, workspace: WorkspaceRef | None, *, key: str) -> dict[str, object]:
     """A workflow's input for a new one like it that starts at ``workspace``."""
-    body: dict[str, object] = {**_input_of(raw), START_KEY: {**_own_data(raw), "start": key}}
+    body: dict[str, object] = {**_input_of(raw), _START_KEY: {**_own_data(raw), "start": key}}
     return body if workspace is None else {**body, "workspace": workspace.model_dump()}
 
 
@@ -219,7 +213,7 @@ def _step_params(step: StepPlan, task: Mapping[str, Any], defaults: object) -> d
             f"step {step.reference!r} is registered with other result fields than the pipeline has",
             fix="register it again: `perago register`",
         )
-    return {**(defaults if isinstance(defaults, dict) else {}), **literals}
+    return {**_object(defaults), **literals}
 
 
 def _named(steps: list[tuple[Any, Any]]) -> str:

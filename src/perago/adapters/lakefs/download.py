@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perago.model.workspace import Download
 
 
-THREADS = 16
+_THREADS = 16
 _PART_THREADS = 4
 _PART_BYTES = 16 << 20
 _PIECE_BYTES = 256 << 10  # of a part, so that it fits the processor's cache
@@ -59,7 +59,7 @@ class Downloader:
     def run(self, wanted: Sequence[Download]) -> list[FetchedFile]:
         """Download each object to its file. Leaves no file half written."""
         large = [
-            FileAssembly(download, _PART_BYTES)
+            _FileAssembly(download, _PART_BYTES)
             for download in wanted
             if download.entry.size > WHOLE
         ]
@@ -67,7 +67,7 @@ class Downloader:
         parts = [(assembly, start) for assembly in large for start in assembly.part_starts]
         try:
             completed = in_parallel(parts, self._fetch_part, threads=_PART_THREADS)
-            files = in_parallel(small, self._fetch_whole, threads=THREADS)
+            files = in_parallel(small, self._fetch_whole, threads=_THREADS)
             return files + [file for file in completed if file is not None]
         finally:
             for assembly in large:
@@ -106,7 +106,7 @@ class Downloader:
         _assert_size(entry, len(data))
         return data
 
-    def _fetch_part(self, part: tuple[FileAssembly, int]) -> FetchedFile | None:
+    def _fetch_part(self, part: tuple[_FileAssembly, int]) -> FetchedFile | None:
         """Download a part; return the file if this part completes it."""
         import obstore
 
@@ -130,7 +130,7 @@ class Downloader:
         # Closed one by one: a workspace may have more large files than a process may open.
         return self._complete(assembly) if assembly.end_part() else None
 
-    def _complete(self, assembly: FileAssembly) -> FetchedFile:
+    def _complete(self, assembly: _FileAssembly) -> FetchedFile:
         file = assembly.complete()
         if self._writer is not None:
             self._writer.add_file(assembly.download.entry, assembly.file_descriptor(), file.sha256)
@@ -157,7 +157,7 @@ def _corrupt(entry: ObjectEntry, evidence: str) -> CorruptObjectError:
     )
 
 
-class FileAssembly:
+class _FileAssembly:
     """A new file that several threads write, each one part from its start to its end.
 
     The threads also hash the bytes in the file's order, usually while these are still in memory.
@@ -212,7 +212,7 @@ class FileAssembly:
         finally:
             self._hash_lock.release()
 
-    def hash_written(self) -> None:
+    def _hash_written(self) -> None:
         """Hash the bytes written so far; if another thread is hashing, it hashes them."""
         if not self._hash_lock.acquire(blocking=False):
             return
@@ -234,14 +234,14 @@ class FileAssembly:
 
     def end_part(self) -> bool:
         """Count a part as complete; return whether all are."""
-        self.hash_written()
+        self._hash_written()
         with self._lock:
             self._parts_missing -= 1
             return self._parts_missing == 0
 
     def complete(self) -> FetchedFile:
         """The finished file; called once, after the last part."""
-        self.hash_written()
+        self._hash_written()
         size = self.download.entry.size
         if self._hashed != size:
             key = self.download.entry.key

@@ -180,7 +180,7 @@ def _no_answer(text: str, doing: str, config: LakeFSConfig) -> StoreUnavailableE
     happened = {
         "Connect": "no connection to",
         "Timeout": "no response in time from",
-    }.get(kind[1] if kind else "", "the connection broke to")
+    }.get(kind[1] if kind else "", "lost the connection to")
     if "certificate" in text.lower():
         return StoreUnavailableError(
             f"{doing}: the certificate of lakeFS at {config.endpoint} can't be verified",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perago.model.workspace import Upload
 
 
-THREADS = 16
+_THREADS = 16
 _MAX_KEY_BYTES = 1024
 _IN_FLIGHT_BYTES = 64 << 20  # of a large file, sent at the same time
 
@@ -49,11 +49,11 @@ class Uploader:
 
     def run(self, files: Sequence[Upload]) -> None:
         """Upload all files or raise. First checks that none changed since the guardrails ran."""
-        in_parallel(files, _check, threads=THREADS)
+        in_parallel(files, _check, threads=_THREADS)
         in_parallel(
             [upload for upload in files if upload.signature.size <= WHOLE],
             self._send_whole,
-            threads=THREADS,
+            threads=_THREADS,
         )
         for upload in files:
             if upload.signature.size > WHOLE:

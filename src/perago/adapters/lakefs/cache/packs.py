@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from perago.model.commit import ObjectEntry
 
 
-SUFFIX = ".pack"
+_SUFFIX = ".pack"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPIED_AT_A_TIME = 64 << 20
-PACK_BYTES = 64 << 20
+_PACK_BYTES = 64 << 20
 _MAX_WAITING_COPIES = 32  # each holds an open file, and a process may open only so many
 
 
@@ -50,7 +50,7 @@ class Pack:
     @classmethod
     def create(cls, directory: Path) -> Pack:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / f"{secrets.token_hex(8)}{SUFFIX}"
+        path = directory / f"{secrets.token_hex(8)}{_SUFFIX}"
         return cls(path, _locked(path, _NEW), is_new=True)
 
     @classmethod
@@ -96,7 +96,7 @@ def _locked(path: Path, flags: int) -> int:
 
 def remove_abandoned(directory: Path, known: Callable[[], set[str]]) -> None:
     """Remove the packs of dead writers. ``known`` returns the packs in the index."""
-    for name in {path.name for path in directory.glob(f"*{SUFFIX}")} - known():
+    for name in {path.name for path in directory.glob(f"*{_SUFFIX}")} - known():
         with suppress(OSError):
             pack = Pack.reopen(directory / name)
             try:
@@ -110,7 +110,7 @@ def remove_abandoned(directory: Path, known: Callable[[], set[str]]) -> None:
 def bytes_of(directory: Path, names: Iterable[str] | None = None) -> int:
     """The size of these packs, or of all."""
     total = 0
-    for path in directory.glob(f"*{SUFFIX}") if names is None else map(directory.joinpath, names):
+    for path in directory.glob(f"*{_SUFFIX}") if names is None else map(directory.joinpath, names):
         with suppress(OSError):
             total += path.stat().st_size
     return total
@@ -134,7 +134,7 @@ class CacheWriter:
         self._index = index
         self._limit = limit
         # Packs are removed as a whole, so several of them have to fit the limit.
-        self._pack_bytes = min(PACK_BYTES, limit // 8)
+        self._pack_bytes = min(_PACK_BYTES, limit // 8)
         self._lock = threading.Lock()
         self._pack: Pack | None = None
         self._objects: list[tuple[ObjectEntry, PackPosition]] = []

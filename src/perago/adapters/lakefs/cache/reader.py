@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perago.model.workspace import Download
 
 
-THREADS = 2
+_THREADS = 2
 _RANGE_BYTES = 1 << 20
 _IN_MEMORY_BYTES = 8 << 20
 
@@ -34,7 +34,7 @@ class CachedObject(NamedTuple):
     position: PackPosition
 
 
-class PackRange(NamedTuple):
+class _PackRange(NamedTuple):
     """Adjacent objects in one pack, which are read at once."""
 
     source: int
@@ -47,13 +47,13 @@ def copy_objects(
     """Copy the objects to their files; of a missing or damaged one no file is left."""
     with ExitStack() as opened:
         ranges = list(_ranges(directory, objects, opened))
-        copied = in_parallel(ranges, lambda adjacent: _copy(adjacent, tally), threads=THREADS)
+        copied = in_parallel(ranges, lambda adjacent: _copy(adjacent, tally), threads=_THREADS)
     return [file for files in copied for file in files]
 
 
 def _ranges(
     directory: Path, objects: Iterable[CachedObject], opened: ExitStack
-) -> Iterator[PackRange]:
+) -> Iterator[_PackRange]:
     by_pack: dict[str, list[CachedObject]] = {}
     for one in objects:
         by_pack.setdefault(one.position.pack, []).append(one)
@@ -64,21 +64,21 @@ def _ranges(
             yield from _ranges_of_pack(source, there)
 
 
-def _ranges_of_pack(source: int, objects: list[CachedObject]) -> Iterator[PackRange]:
+def _ranges_of_pack(source: int, objects: list[CachedObject]) -> Iterator[_PackRange]:
     adjacent: list[CachedObject] = []
     end = 0
     for one in sorted(objects, key=lambda one: one.position.start):
         start = one.position.start
         if adjacent and (start != end or start - adjacent[0].position.start >= _RANGE_BYTES):
-            yield PackRange(source, adjacent)
+            yield _PackRange(source, adjacent)
             adjacent = []
         adjacent.append(one)
         end = start + one.download.entry.size
     if adjacent:
-        yield PackRange(source, adjacent)
+        yield _PackRange(source, adjacent)
 
 
-def _copy(adjacent: PackRange, tally: Tally) -> list[FetchedFile]:
+def _copy(adjacent: _PackRange, tally: Tally) -> list[FetchedFile]:
     first, last = adjacent.objects[0], adjacent.objects[-1]
     size = last.position.start + last.download.entry.size - first.position.start
     if size > _IN_MEMORY_BYTES + _RANGE_BYTES:
