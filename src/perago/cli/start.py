@@ -73,7 +73,7 @@ def command(
     from perago.cli.declared import resolve_targets
     from perago.worker.events import Observers
     from perago.worker.health import serving
-    from perago.worker.observers import lineage
+    from perago.worker.lineage import lineage_observers
     from perago.worker.service import Service, Slots
 
     targets = resolve_targets(modules)
@@ -83,13 +83,13 @@ def command(
     counted = AttemptCount()
     with (
         serving(listen or settings.listen) as (telemetry, show_state_of),
-        lineage(settings) as also_watching,
+        lineage_observers(settings) as lineage,
     ):
         service = Service(
             settings,
             targets,
             Slots(jobs or 1, without_spark=jobs or min(_MOST_BY_DEFAULT, os.cpu_count() or 1)),
-            Observers(lines, counted, *telemetry, *also_watching),
+            Observers(lines, counted, *telemetry, *lineage),
             lambda definitions: _troubles(settings, definitions),
         )
         show_state_of(service)

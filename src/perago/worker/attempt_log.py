@@ -1,8 +1,8 @@
-"""What an attempt leaves in the logs of this machine: its steps, and what it printed.
+"""What an attempt leaves in this machine's logs, its steps and its output, and how it gets there.
 
-A worker may run millions of short tasks a day. One that is over at once, went well, printed nothing
-and touched no workspace leaves nothing: until it turns out otherwise, its steps are kept in memory,
-and what it prints goes to a file of its executor's, the spool, that then becomes its log.
+A worker may run millions of short tasks a day. A short attempt that succeeds, prints nothing and
+uses no workspace leaves no files. Until it is known that an attempt is not such a one, its steps
+stay in memory, and its output goes to a file of its executor, the spool, which becomes its log.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from perago.flow.report import short_reason
 from perago.model.attempt import AttemptStep
@@ -28,43 +29,40 @@ if TYPE_CHECKING:
 
     from perago.model.attempt import Execution
     from perago.model.progress import Progress
-    from perago.worker.body_isolation import Output
-    from perago.worker.executor_handle import SharedStep
-    from perago.worker.messages import FromExecutor
+    from perago.worker.messages import FromExecutor, SharedStep
 
-
-# --- The end of what an attempt printed, as much as is worth sending along ---
 LINES = 200
 LINE_LENGTH = 2000
 _WINDOW_BYTES = 28 * 1024
-"""With the line that says what is left out, less than the 32,000 characters that are sent along:
-whoever cuts further, cuts that line."""
+"""Together with the line about what is left out, below the 32,000 characters that are sent:
+otherwise that line would be cut off."""
 
-
-def last_printed(path: Path) -> tuple[str, ...]:
-    """The last lines of an attempt's log. What is left out is said in the first of them."""
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - _WINDOW_BYTES))
-            text = log.read().decode("utf-8", "replace")
-    except OSError:
-        return ()
-    lines = text.splitlines()
-    cut = size > _WINDOW_BYTES
-    if cut:
-        lines = lines[1:] or lines  # the first one may be half a line
-    if len(lines) > LINES:
-        lines, cut = lines[-LINES:], True
-    kept = [line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…" for line in lines]
-    said = f"… the last {len(kept)} lines of {size:,} bytes; the rest is in {path} on the worker"
-    return (said, *kept) if cut else tuple(kept)
+_PROGRESS_INTERVAL_SECONDS = 0.1
+_STEPS_OF_ALL = frozenset({AttemptStep.VALIDATE, AttemptStep.BODY, AttemptStep.REPORT})
+"""Only an attempt with a workspace, or a failed one, has other steps."""
+_LONG_STEPS = frozenset(
+    {
+        AttemptStep.FETCH,
+        AttemptStep.BODY,
+        AttemptStep.POST,
+        AttemptStep.STAGE_UPLOAD,
+        AttemptStep.PUBLISH,
+        AttemptStep.REPORT,
+    }
+)
+"""Steps that may take a while. The starts of the others are sent together with these."""
+_STREAMS = (1, 2)
 
 
 class AttemptLog:
-    """Without a spool everything is written where it belongs, at once."""
+    """The two files of one attempt: its events and its output.
 
-    def __init__(self, events: Path, printed: Path, output: Output, spool: Path | None) -> None:
+    Without a spool, everything is written there at once.
+    """
+
+    def __init__(
+        self, events: Path, printed: Path, output: OutputStreams, spool: Path | None
+    ) -> None:
         self._events = events
         self._printed = printed
         self._output = output
@@ -74,12 +72,12 @@ class AttemptLog:
         self.is_kept = spool is None
 
     def begin(self) -> None:
-        """Raises OSError if there is nowhere to print to."""
+        """Send output here. Raises OSError if the file can't be opened."""
         if self.is_kept or not self._output.is_at(self._path):
             self._output.send_to(self._path)
 
     def restore_output(self) -> None:
-        """Whatever the task did to the process, what is printed goes here again."""
+        """Send output here again, whatever the task did to the streams."""
         self._output.restore(self._path)
 
     def event(self, fields: Mapping[str, object]) -> None:
@@ -97,12 +95,12 @@ class AttemptLog:
         return last_printed(self._path) if self._has_printed() else ()
 
     def keep(self) -> None:
-        """Put what there is where it belongs, and write there from now on."""
+        """Write to the attempt's own files from now on, and move there what there is."""
         with self._lock:
             if self._spool is None or self.is_kept:
                 return
             self.is_kept = True
-            if not claim(self._spool, self._printed):
+            if not move_spool(self._spool, self._printed):
                 self._output.send_to(self._printed)
             _append_events(self._events, self._unwritten)
 
@@ -121,18 +119,38 @@ class AttemptLog:
             return False
 
 
-def claim(spool: Path, printed: Path) -> bool:
-    """Make a spool the log that it belongs to, if need be at its end; whether the file is the same.
+def last_printed(path: Path) -> tuple[str, ...]:
+    """The last lines of an attempt's output; the first line says if something is left out."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - _WINDOW_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = text.splitlines()
+    cut = size > _WINDOW_BYTES
+    if cut:
+        lines = lines[1:] or lines  # the first one may be half a line
+    if len(lines) > LINES:
+        lines, cut = lines[-LINES:], True
+    kept = [line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…" for line in lines]
+    note = f"… the last {len(kept)} lines of {size:,} bytes; the rest is in {path} on the worker"
+    return (note, *kept) if cut else tuple(kept)
 
-    Never raises: what can't be put there stays in the spool.
+
+def move_spool(spool: Path, printed: Path) -> bool:
+    """Make a spool the attempt's log, or append it; return whether the file is the same one.
+
+    Never raises: what can't be moved stays in the spool.
     """
     try:
         printed.parent.mkdir(parents=True, exist_ok=True)
         if not printed.exists():
             spool.rename(printed)
             return True
-        with spool.open("rb") as said, printed.open("ab") as log:
-            shutil.copyfileobj(said, log)
+        with spool.open("rb") as source, printed.open("ab") as log:
+            shutil.copyfileobj(source, log)
         os.truncate(spool, 0)
     except OSError as error:
         sys.stderr.write(f"can't write {printed}: {error.strerror}\n")
@@ -140,14 +158,14 @@ def claim(spool: Path, printed: Path) -> bool:
     return False
 
 
-def release(spool: Path, printed: Path | None) -> None:
-    """See to the spool of an executor that is gone; ``printed`` is the log of what it was at.
+def collect_spool(spool: Path, printed: Path | None) -> None:
+    """Remove a dead executor's spool; first move it to the log of its attempt, ``printed``.
 
-    What can't be put there stays.
+    What can't be moved stays.
     """
     try:
         if printed is not None and spool.stat().st_size:
-            claim(spool, printed)
+            move_spool(spool, printed)
             if spool.stat().st_size:
                 return
         spool.unlink()
@@ -155,17 +173,11 @@ def release(spool: Path, printed: Path | None) -> None:
         return
 
 
-def _append_events(path: Path, events: Iterable[Mapping[str, object]]) -> None:
-    lines = [json.dumps(event, ensure_ascii=False, default=str) for event in events]
-    if lines:
-        append_line(path, "\n".join(lines))
-
-
 def append_line(path: Path, line: str) -> None:
     """Append in one write, so that lines of several processes never mix.
 
-    A log that can't be written, on a full disk say, must not decide how an attempt ends: it is
-    only said on standard error.
+    A log that can't be written, on a full disk for example, must not change how an attempt ends:
+    standard error says so.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -177,57 +189,109 @@ def append_line(path: Path, line: str) -> None:
         sys.stderr.write(f"can't write {path}: {error.strerror}\n")
 
 
-# --- An executor's journal: each step goes to the attempt's record, and as news to the ---
-_PROGRESS_INTERVAL_SECONDS = 0.1
-_STEPS_OF_ALL = frozenset({AttemptStep.VALIDATE, AttemptStep.BODY, AttemptStep.REPORT})
-"""All other steps are of an attempt that works in a workspace, or of one that failed."""
-_LASTING_STEPS = frozenset(
-    {
-        AttemptStep.FETCH,
-        AttemptStep.BODY,
-        AttemptStep.POST,
-        AttemptStep.STAGE_UPLOAD,
-        AttemptStep.PUBLISH,
-        AttemptStep.REPORT,
-    }
-)
-"""Steps that may take a while: the beginning of the others goes along with the next of these."""
-_TOLD_AT_ONCE = AttemptStep.PUBLISH
-"""From here on an attempt is better left to finish; its supervisor may have something to say."""
+def _append_events(path: Path, events: Iterable[Mapping[str, object]]) -> None:
+    lines = [json.dumps(event, ensure_ascii=False, default=str) for event in events]
+    if lines:
+        append_line(path, "\n".join(lines))
+
+
+class OutputStreams:
+    """The output of this process, from Python or from any library below it."""
+
+    def __init__(self) -> None:
+        self._file: os.stat_result | None = None
+        self._streams: tuple[TextIO, TextIO] | None = None
+
+    def send_to(self, path: Path) -> None:
+        """Append output to this file from now on.
+
+        Uses nothing of the earlier streams: a body may have closed them, or their descriptors.
+        """
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._file = os.fstat(descriptor)
+        for number in _STREAMS:
+            if number != descriptor:
+                os.dup2(descriptor, number)
+        if descriptor not in _STREAMS:
+            os.close(descriptor)
+        self._flush()  # only now: the descriptors may have been closed before
+        if not self._has_streams():
+            self._streams = sys.stdout, sys.stderr = _text_to(1), _text_to(2)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether output goes to the file that has this name now."""
+        if not self._is_untouched() or self._file is None:
+            return False
+        try:
+            return os.path.samestat(path.stat(), self._file)
+        except OSError:
+            return False
+
+    def restore(self, path: Path) -> None:
+        """Send output there again, if a body has redirected it."""
+        if self._is_untouched():
+            self._flush()
+        else:
+            self.send_to(path)
+
+    def _is_untouched(self) -> bool:
+        if self._file is None or not self._has_streams():
+            return False
+        try:
+            return all(os.path.samestat(os.fstat(n), self._file) for n in _STREAMS)
+        except OSError:
+            return False
+
+    def _has_streams(self) -> bool:
+        streams = self._streams
+        if streams is None or sys.stdout is not streams[0] or sys.stderr is not streams[1]:
+            return False
+        return not any(stream.closed for stream in streams)
+
+    def _flush(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+
+
+def _text_to(number: int) -> TextIO:
+    return open(
+        number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
 
 
 class Outbox:
-    """What is to be said to the supervisor, in as few messages as do no harm."""
+    """Sends messages to the supervisor, several at a time where that does no harm."""
 
-    def __init__(self, connection: Connection, orphaned: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, on_orphaned: Callable[[], None]) -> None:
         self._connection = connection
-        self._orphaned = orphaned
+        self._on_orphaned = on_orphaned
         self._lock = threading.Lock()
         self._unsent: list[FromExecutor] = []
 
     def put(self, message: FromExecutor) -> None:
+        """Send it together with the next ones."""
         with self._lock:
             self._unsent.append(message)
 
     def send(self, *last: FromExecutor) -> None:
-        """Send what has gathered, and these. Without a supervisor there is nothing left to do."""
+        """Send what was put, and these. Calls ``on_orphaned`` if there is no supervisor."""
         with self._lock:
             unsent, self._unsent = [*self._unsent, *last], []
             try:
                 self._connection.send(unsent)
             except (BrokenPipeError, ConnectionResetError):
-                self._orphaned()
+                self._on_orphaned()
 
 
 class ExecutorJournal:
     """Implements :class:`perago.ports.environment.Journal` for one attempt.
 
-    Of an attempt that has only begun, next to nothing is told before its end: it may be over in a
-    moment. See :meth:`lasts`.
+    Most steps of a short attempt are sent to the supervisor only when it ends; see :meth:`lasts`.
     """
 
     def __init__(
-        self, execution: Execution, record: AttemptLog, outbox: Outbox, whereabouts: SharedStep
+        self, execution: Execution, log: AttemptLog, outbox: Outbox, shared_step: SharedStep
     ) -> None:
         attempt = execution.attempt
         self._bound = {
@@ -240,9 +304,9 @@ class ExecutorJournal:
             "retry": attempt.retry_count,
             "execution": execution.id,
         }
-        self._record = record
+        self._log = log
         self._outbox = outbox
-        self._whereabouts = whereabouts
+        self._shared_step = shared_step
         self._lock = threading.Lock()
         self._last_progress = 0.0
         self._lasts = False
@@ -250,45 +314,45 @@ class ExecutorJournal:
     def event(self, step: str, **fields: object) -> None:
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "step": str(step)}
         event = {**line, **self._bound, **fields}
-        self._record.event(event)
+        self._log.event(event)
         self._outbox.put(StepEnd(event))
         if step not in _STEPS_OF_ALL:
-            self._record.keep()
-            self._tell_if_it_lasts()
+            self._log.keep()
+            self._send_if_lasting()
 
     def started(self, step: AttemptStep) -> None:
-        self._whereabouts.step = step
+        self._shared_step.step = step
         self._outbox.put(StepStart(step))
         if step not in _STEPS_OF_ALL:
-            self._record.keep()
-        if step == _TOLD_AT_ONCE:
+            self._log.keep()
+        if step is AttemptStep.PUBLISH:  # from here on the supervisor lets it finish
             self._outbox.send()
-        elif step in _LASTING_STEPS:
-            self._tell_if_it_lasts()
+        elif step in _LONG_STEPS:
+            self._send_if_lasting()
 
     def lasts(self) -> None:
-        """Keep a record of the attempt from now on, and tell the supervisor of each step."""
+        """The attempt is not short: write its log, and send its steps as they happen."""
         self._lasts = True
-        self._record.keep()
+        self._log.keep()
         self._outbox.send()
-
-    def _tell_if_it_lasts(self) -> None:
-        if self._lasts:
-            self._outbox.send()
 
     def progress(self, step: AttemptStep, progress: Progress) -> None:
         with self._lock:
             now = time.monotonic()
-            done = progress.is_whole
-            if not done and now - self._last_progress < _PROGRESS_INTERVAL_SECONDS:
+            is_too_soon = now - self._last_progress < _PROGRESS_INTERVAL_SECONDS
+            if is_too_soon and not progress.is_whole:
                 return
             self._last_progress = now
         self._outbox.put(StepProgress(step, progress))
-        self._tell_if_it_lasts()
+        self._send_if_lasting()
 
     def failure(self, error: BaseException) -> None:
-        self._record.failure("".join(traceback.format_exception(error)).rstrip("\n"))
+        self._log.failure("".join(traceback.format_exception(error)).rstrip("\n"))
         self.event("failed", reason=short_reason(error))
 
     def printed(self) -> tuple[str, ...]:
-        return self._record.printed()
+        return self._log.printed()
+
+    def _send_if_lasting(self) -> None:
+        if self._lasts:
+            self._outbox.send()

@@ -1,4 +1,4 @@
-"""Removes what dead executions left in a worker's root: their directories and staging branches."""
+"""Removes what dead executors left: directories, staging branches, Spark's files, old logs."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 RUNNER_LOCK = "runner.lock"
 """The file in a run's logs that `perago run` holds while it works on the run."""
 SETTLE_SECONDS = 15.0
-"""How long something is left as it was found dead: a request to make its branch may be on its way,
-and would make it anew after it was deleted."""
+"""How long a leftover is kept after it was found: a request to create its branch may still be in
+flight, and would create it again after it was deleted."""
 _ROUND_SECONDS = 5.0
 _LOG_ROUND_SECONDS = 3600.0
 LOG_DAYS = 14
 
 
-def clear_leftovers(store: Store, attempts: Path) -> None:
-    """Never raises for the store: what stays is found again, by the next start or `gc`."""
+def remove_leftovers(store: Store, attempts: Path) -> None:
+    """Remove directories and branches. Never raises for the store: `perago gc` finds the rest."""
     for leftover in leftovers(attempts):
         with suppress(StoreError):
             collect(store, leftover)
-    clear_scratch(attempts)
+    remove_spark_scratch(attempts)
 
 
-def clear_scratch(attempts: Path) -> None:
-    """Remove what the Sparks of dead processes kept for a while."""
+def remove_spark_scratch(attempts: Path) -> None:
+    """Remove the temporary files of dead processes' Sparks."""
     for scratch in attempts.glob(SPARK_SCRATCH):
         process = scratch.name.rpartition("-")[2]
-        if process.isdecimal() and not _lives(int(process)):
+        if process.isdecimal() and not _is_alive(int(process)):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's process
         return True
     return True
 
 
 class Cleaner:
-    """Clears up in a thread of its own: a store that is away must not hold up anything else.
+    """Cleans up in its own thread, so that an unreachable store delays nothing else.
 
     ``open_store`` is called when there is something to delete for the first time.
     """
@@ -69,27 +69,27 @@ class Cleaner:
         self._logs = logs
         self._store: Store | None = None
         self._found_at: dict[Path, float] = {}
-        self._logs_seen_at = float("-inf")
+        self._logs_checked_at = float("-inf")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="janitor")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="cleaner")
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """End the rounds, clear what is left of all that died here, for at most that long."""
+        """End the rounds and clean up a last time, for at most so long."""
         self._stop.set()
         self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._stop.wait(_ROUND_SECONDS):
-            self._clear(settled_only=True)
-            self._drop_old_logs()
-        self._clear(settled_only=False)
+            self._remove(settled_only=True)
+            self._remove_old_logs()
+        self._remove(settled_only=False)
 
-    def _clear(self, *, settled_only: bool) -> None:
+    def _remove(self, *, settled_only: bool) -> None:
         now = time.monotonic()
-        clear_scratch(self._attempts)
+        remove_spark_scratch(self._attempts)
         found = list(leftovers(self._attempts))
         self._found_at = {left.path: self._found_at.get(left.path, now) for left in found}
         for leftover in found:
@@ -99,19 +99,19 @@ class Cleaner:
                 self._store = self._store or self._open_store()
                 collect(self._store, leftover)
 
-    def _drop_old_logs(self) -> None:
+    def _remove_old_logs(self) -> None:
         now = time.monotonic()
-        if now - self._logs_seen_at < _LOG_ROUND_SECONDS:
+        if now - self._logs_checked_at < _LOG_ROUND_SECONDS:
             return
-        self._logs_seen_at = now
+        self._logs_checked_at = now
         oldest = time.time() - LOG_DAYS * 24 * 3600
         for directory in self._logs.glob("*/"):
             with suppress(OSError):
-                # What `perago run` ran here itself has no other record of its steps.
-                is_a_run_of_ours = (directory / RUNNER_LOCK).exists()
-                if directory.stat().st_mtime < oldest and not is_a_run_of_ours:
+                # A run of `perago run` has no other record of its steps.
+                is_local_run = (directory / RUNNER_LOCK).exists()
+                if directory.stat().st_mtime < oldest and not is_local_run:
                     shutil.rmtree(directory, ignore_errors=True)
-        # What executors printed that nobody outlived, and what their Sparks had to say.
+        # Output of executors that died with their supervisor, and Spark's logs.
         for file in (*self._logs.glob(SPOOLS), *self._logs.glob(SPARK_LOGS)):
             with suppress(OSError):
                 if file.stat().st_mtime < oldest:

@@ -1,7 +1,6 @@
-"""Where a worker answers for itself over HTTP: ``/health``, ``/ready`` and ``/metrics``.
+"""A worker's health, and its HTTP endpoint: ``/health``, ``/ready`` and ``/metrics``.
 
-On loopback unless another address is written out: there is nothing secret in the answers, and
-nobody is asked who they are.
+It listens on loopback unless another address is given: it has no authentication, and no secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from perago.errors import RuntimeConfigError
 from perago.worker.events import OrchestratorReachable, OrchestratorUnreachable
-from perago.worker.observers import open_telemetry
+from perago.worker.telemetry_config import open_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,53 +27,52 @@ if TYPE_CHECKING:
     from perago.worker.events import Observer, WorkerEvent
 
 
-# --- How a worker stands, and what follows from it: whether it is to be restarted, and ---
 STUCK_SECONDS = 30.0
-"""How long the supervisor's loop may stand still; it turns about twice a second."""
+"""How long the supervisor's loop may take for one tick; it ticks about twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
     """What a worker knows of itself.
 
-    ``turned_at`` is when its loop came round last, on the monotonic clock.
-    ``orchestrator_trouble`` is the code of the error it last got from the orchestrator, if that
-    hasn't answered since.
+    ``ticked_at`` is when its loop last completed a tick, on the monotonic clock.
+    ``orchestrator_problem`` is the code of the last error from the orchestrator, if there was no
+    answer since.
     """
 
-    turned_at: float
+    ticked_at: float
     executors_ready: int
-    orchestrator_heard: bool
-    orchestrator_trouble: str | None = None
+    orchestrator_answered: bool
+    orchestrator_problem: str | None = None
     stopping: bool = False
 
 
-def illness(state: ServiceState, now: float) -> str | None:
-    """Why the worker should be restarted; None if it shouldn't. One that stops is let stop."""
-    still = now - state.turned_at
+def liveness_problem(state: ServiceState, now: float) -> str | None:
+    """Why the worker should be restarted; None if it shouldn't, or if it is stopping."""
+    still = now - state.ticked_at
     if state.stopping or still < STUCK_SECONDS:
         return None
     return f"the supervisor's loop has stood still for {still:.0f} s"
 
 
-def hindrance(state: ServiceState, now: float) -> str | None:
+def readiness_problem(state: ServiceState, now: float) -> str | None:
     """Why the worker takes no work right now; None if it does."""
     if state.stopping:
         return "stopping"
-    if state.orchestrator_trouble:
-        return f"the orchestrator doesn't answer as it should ({state.orchestrator_trouble})"
+    if state.orchestrator_problem:
+        return f"the orchestrator doesn't answer as it should ({state.orchestrator_problem})"
     if not state.executors_ready:
         return "no executor is up"
-    if not state.orchestrator_heard:
+    if not state.orchestrator_answered:
         return "the orchestrator hasn't answered yet"
-    return illness(state, now)
+    return liveness_problem(state, now)
 
 
 class ServiceProbe(Protocol):
-    """What is asked of a service, from other threads."""
+    """What the endpoint's threads read of a service."""
 
     @property
-    def turned_at(self) -> float: ...
+    def ticked_at(self) -> float: ...
     @property
     def executors_ready(self) -> int: ...
     @property
@@ -82,42 +80,42 @@ class ServiceProbe(Protocol):
 
 
 class WorkerHealth:
-    """What is known of a worker from outside: whom it serves tells whether it is heard."""
+    """The state of a service, and whether the orchestrator answers it."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._service: ServiceProbe | None = None
-        self._heard = False
-        self._trouble: str | None = None
+        self._has_answered = False
+        self._problem: str | None = None
 
-    def show(self, service: ServiceProbe) -> None:
+    def watch(self, service: ServiceProbe) -> None:
         self._service = service
 
     def observe(self, event: WorkerEvent) -> None:
         match event:
             case OrchestratorReachable():
-                self._heard, self._trouble = True, None
+                self._has_answered, self._problem = True, None
             case OrchestratorUnreachable(error):
-                self._trouble = error.code
+                self._problem = error.code
             case _:
                 pass
 
     def state(self) -> ServiceState:
         if (service := self._service) is None:
-            return ServiceState(self._began, executors_ready=0, orchestrator_heard=False)
+            return ServiceState(self._began, executors_ready=0, orchestrator_answered=False)
         return ServiceState(
-            service.turned_at,
+            service.ticked_at,
             service.executors_ready,
-            self._heard,
-            self._trouble,
+            self._has_answered,
+            self._problem,
             stopping=service.stopping,
         )
 
 
 LOOPBACK = "127.0.0.1"
 CLIENT_SECONDS = 5.0
-"""How long a client may take to say what it wants, and to take the answer."""
-_LOOK_SECONDS = 0.25  # how soon the end of service is noticed
+"""How long a client may take to send its request, and to read the reply."""
+_SHUTDOWN_POLL_SECONDS = 0.25  # how soon the end of service is noticed
 _LARGEST_PORT = 65535
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -128,10 +126,10 @@ NO_METRICS = (
 
 
 class Endpoint:
-    """Answers at an address from :meth:`start` to :meth:`stop`, in threads of its own.
+    """Serves HTTP at an address from :meth:`start` to :meth:`stop`, in its own threads.
 
-    ``state`` and ``metrics`` are called in those threads. Raises RuntimeConfigError if the address
-    is none.
+    ``state`` and ``metrics`` are called in those threads. Raises RuntimeConfigError if ``address``
+    is not an address.
     """
 
     def __init__(
@@ -148,20 +146,23 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """Where it really listens, also if any free port was asked for."""
+        """The port it listens on, also if the address has port 0 (any free one)."""
         return int(self._server.server_address[1]) if self._server else self._address.port
 
     def start(self) -> None:
         """Raises RuntimeConfigError if it can't listen there."""
         try:
-            self._server = _Server(self._address, self._answer)
+            self._server = _Server(self._address, self._reply)
         except OSError as error:
             raise RuntimeConfigError(
                 f"PERAGO_LISTEN={self._given!r}: can't listen there: {error.strerror or error}",
                 fix="choose an address of this machine and a port that is free",
             ) from error
         threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_SECONDS,), daemon=True, name="endpoint"
+            target=self._server.serve_forever,
+            args=(_SHUTDOWN_POLL_SECONDS,),
+            daemon=True,
+            name="endpoint",
         ).start()
 
     def stop(self) -> None:
@@ -169,12 +170,12 @@ class Endpoint:
             self._server.shutdown()
             self._server.server_close()
 
-    def _answer(self, path: str) -> Reply:
+    def _reply(self, path: str) -> Reply:
         match path.partition("?")[0]:
             case "/health":
-                return _verdict(illness(self._state(), time.monotonic()))
+                return _check_reply(liveness_problem(self._state(), time.monotonic()))
             case "/ready":
-                return _verdict(hindrance(self._state(), time.monotonic()))
+                return _check_reply(readiness_problem(self._state(), time.monotonic()))
             case "/metrics" if self._metrics is not None:
                 return Reply(HTTPStatus.OK, self._metrics(), METRICS_TYPE)
             case "/metrics":
@@ -189,13 +190,10 @@ class Reply(NamedTuple):
     kind: str = TEXT_TYPE
 
 
-def _verdict(problem: str | None) -> Reply:
+def _check_reply(problem: str | None) -> Reply:
     if problem is None:
         return Reply(HTTPStatus.OK, b"ok\n")
     return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n".encode())
-
-
-# --- the address ----------------------------------------------------------------------------------
 
 
 class Address(NamedTuple):
@@ -208,7 +206,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``HOST:PORT``, ``[IPv6]:PORT`` or a port alone, which is one of loopback.
+    """Parse ``HOST:PORT``, ``[IPv6]:PORT``, or a port alone, which means loopback.
 
     Raises RuntimeConfigError.
     """
@@ -236,24 +234,21 @@ def _is_host(text: str) -> bool:
     return not set(text) & set("/@ ")
 
 
-# --- HTTP -----------------------------------------------------------------------------------------
-
-
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: Address, answer: Callable[[str], Reply]) -> None:
+    def __init__(self, address: Address, reply: Callable[[str], Reply]) -> None:
         self.address_family = address.family
 
         class Handler(_Handler):
-            answered = staticmethod(answer)
+            reply_to = staticmethod(reply)
 
         super().__init__((address.host, address.port), Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Say nothing about a client that disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -262,43 +257,40 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
     server_version = "perago"
     sys_version = ""
-    answered: Callable[[str], Reply]
+    reply_to: Callable[[str], Reply]
 
     def do_GET(self) -> None:
-        answer = self.answered(self.path)
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.kind)
-        self.send_header("Content-Length", str(len(answer.body)))
+        reply = self.reply_to(self.path)
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(answer.body)
+            self.wfile.write(reply.body)
 
     do_HEAD = do_GET  # noqa: N815 - the name is HTTP's
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Being asked is no news."""
-
-
-# --- all that answers for a worker ---------------------------------------------------------------
+        """Log no requests."""
 
 
 @contextmanager
 def serving(listen: str | None) -> Iterator[tuple[list[Observer], Callable[[ServiceProbe], None]]]:
-    """Answer at ``listen``, if it is given, and send what OpenTelemetry's variables ask for.
+    """Serve health and metrics at ``listen``, if given, and send telemetry if configured.
 
-    Yields the watchers that have to be told what happens, and how to say whose state it is.
+    Yields the observers to use, and a function that takes the service whose health it is.
     Raises RuntimeConfigError.
     """
-    standing = WorkerHealth()
-    watchers: list[Observer] = [standing]
+    health = WorkerHealth()
+    observers: list[Observer] = [health]
     with ExitStack() as stack:
         telemetry = open_telemetry(listen)
         if telemetry is not None:
             stack.callback(telemetry.close)
-            watchers.append(telemetry)
+            observers.append(telemetry)
         if listen is not None:
             metrics = telemetry.metrics_text if telemetry is not None else None
-            endpoint = Endpoint(listen, standing.state, metrics)
+            endpoint = Endpoint(listen, health.state, metrics)
             endpoint.start()
             stack.callback(endpoint.stop)
-        yield watchers, standing.show
+        yield observers, health.watch

@@ -1,4 +1,4 @@
-"""What there is to tell of an attempt, as the event that OpenLineage has for it. Pure."""
+"""A :class:`LineageEvent` as OpenLineage's own event. Pure."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 PRODUCER = f"pkg:pypi/perago-runtime@{version('perago-runtime')}"
 
 
-def run_event(told: LineageEvent, job_namespace: str, dataset_namespace: str) -> RunEvent:
-    """Datasets are in one namespace, that of their store, and jobs in another."""
-    ours = lineage_of(told.execution)
+def run_event(event: LineageEvent, job_namespace: str, dataset_namespace: str) -> RunEvent:
+    """Datasets are in the namespace of their store, jobs in another one."""
+    ours = lineage_of(event.execution)
     return RunEvent(
-        eventType=RunState[told.transition],
-        eventTime=told.at.isoformat(timespec="milliseconds"),
-        run=Run(ours.id, _run_facets(told, job_namespace)),
+        eventType=RunState[event.transition],
+        eventTime=event.at.isoformat(timespec="milliseconds"),
+        run=Run(ours.id, _run_facets(event, job_namespace)),
         job=Job(job_namespace, ours.job, {"jobType": JobTypeJobFacet("BATCH", "PERAGO", "TASK")}),
-        inputs=_inputs(told, dataset_namespace),
-        outputs=_outputs(told, dataset_namespace),
+        inputs=_inputs(event, dataset_namespace),
+        outputs=_outputs(event, dataset_namespace),
         producer=PRODUCER,
     )
 
 
-def _run_facets(told: LineageEvent, job_namespace: str) -> dict[str, RunFacet]:
+def _run_facets(event: LineageEvent, job_namespace: str) -> dict[str, RunFacet]:
     facets: dict[str, RunFacet] = {}
-    if workflow := workflow_lineage_of(told.execution):
+    if workflow := workflow_lineage_of(event.execution):
         facets["parent"] = _parent(workflow, job_namespace)
-    if told.reason:
-        facets["errorMessage"] = ErrorMessageRunFacet(told.reason, "PYTHON")
+    if event.reason:
+        facets["errorMessage"] = ErrorMessageRunFacet(event.reason, "PYTHON")
     return facets
 
 
@@ -59,38 +59,38 @@ def _parent(workflow: LineageRun, job_namespace: str) -> ParentRunFacet:
     return ParentRunFacet(ParentRun(workflow.id), ParentJob(job_namespace, workflow.job))
 
 
-def _inputs(told: LineageEvent, namespace: str) -> list[InputDataset]:
-    if told.input is None:
+def _inputs(event: LineageEvent, namespace: str) -> list[InputDataset]:
+    if event.input is None:
         return []
-    found = _assertions(told, "pre")
+    found = _assertions(event, "pre")
     checks: dict[str, InputDatasetFacet] = {"dataQualityAssertions": found} if found else {}
-    facets = _version(told.input)
-    return [InputDataset(namespace, told.input.name, facets=facets, inputFacets=checks)]
+    facets = _version(event.input)
+    return [InputDataset(namespace, event.input.name, facets=facets, inputFacets=checks)]
 
 
-def _outputs(told: LineageEvent, namespace: str) -> list[OutputDataset]:
-    """One that nothing was published of has no version: then there is only what the checks found.
+def _outputs(event: LineageEvent, namespace: str) -> list[OutputDataset]:
+    """Without a publication there is no version, only the results of the checks.
 
-    OpenLineage knows those of inputs alone, so they stand among the facets of any dataset.
+    OpenLineage has checks only for inputs, so these are general facets of the dataset.
     """
-    found = _assertions(told, "post")
-    if told.input is None or (told.output is None and found is None):
+    found = _assertions(event, "post")
+    if event.input is None or (event.output is None and found is None):
         return []
-    facets: dict[str, Any] = _version(told.output) if told.output else {}
+    facets: dict[str, Any] = _version(event.output) if event.output else {}
     if found:
         facets["dataQualityAssertions"] = found
     written: dict[str, OutputDatasetFacet] = {}
-    if told.files is not None:
-        written["outputStatistics"] = OutputStatisticsOutputDatasetFacet(fileCount=told.files)
-    return [OutputDataset(namespace, told.input.name, facets=facets, outputFacets=written)]
+    if event.files is not None:
+        written["outputStatistics"] = OutputStatisticsOutputDatasetFacet(fileCount=event.files)
+    return [OutputDataset(namespace, event.input.name, facets=facets, outputFacets=written)]
 
 
 def _version(dataset: Dataset) -> dict[str, Any]:
     return {"version": DatasetVersionDatasetFacet(dataset.commit)}
 
 
-def _assertions(told: LineageEvent, phase: str) -> DataQualityAssertionsDatasetFacet | None:
-    checks = [_assertion(check) for check in told.checks if check.phase == phase]
+def _assertions(event: LineageEvent, phase: str) -> DataQualityAssertionsDatasetFacet | None:
+    checks = [_assertion(check) for check in event.checks if check.phase == phase]
     return DataQualityAssertionsDatasetFacet(checks) if checks else None
 
 

@@ -11,73 +11,58 @@ from perago.errors import RunBusyError, RunError
 from perago.file_lock import is_locked, owned
 from perago.model.run import RunStatus
 from perago.wiring import open_queue, open_store, system_clock
-from perago.worker.cleanup import RUNNER_LOCK, clear_leftovers
+from perago.worker.cleanup import RUNNER_LOCK, remove_leftovers
 from perago.worker.events import Observers, RetryAwaited
+from perago.worker.lineage import lineage_observers
 from perago.worker.messages import ExecutorConfig
-from perago.worker.observers import lineage
 from perago.worker.orchestrator_link import InlineLink
 from perago.worker.signals import StopSignal
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Served, Supervisor, WorkerPaths
+from perago.worker.supervisor import Supervisor, TaskTarget, WorkerPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from perago.model.run import RunRecord, StepPlan
+    from perago.model.attempt import Attempt
+    from perago.model.run import RunRecord
     from perago.ports.orchestrator import Runs
+    from perago.ports.store import Store
     from perago.settings import Settings
     from perago.worker.events import Observer
-
 
 _TICK_SECONDS = 0.2
 
 
 def run_pipeline(
-    settings: Settings, run_id: str, watcher: Observer, *, resume: bool = False
+    settings: Settings, run_id: str, observer: Observer, *, resume: bool = False
 ) -> RunRecord:
-    """Work on a run until it is over, or until someone interrupts; returns where it stands.
+    """Work on a run until it ends or a signal interrupts it; return its record then.
 
-    With ``resume`` it is set going again first, once it is certain that nobody works on it.
+    An interrupted run is PAUSED: a publication is finished first, within its budget's grace, and
+    anything else is stopped. With ``resume``, a run that is not RUNNING is resumed first.
 
-    An interrupted run is PAUSED: a publication under way is finished within its budget's grace,
-    anything else broken off.
-    Raises RunBusyError if another process works on it.
+    Raises RunBusyError if another process works on the run.
     """
     with (
-        StopSignal().watched() as interruption,
+        StopSignal().watched() as stop_signal,
         closing(open_queue(settings, only_run=run_id)) as queue,
         closing(open_store(settings)) as store,
         held_by_us(settings, run_id),
-        lineage(settings) as also_watching,
+        lineage_observers(settings) as lineage,
     ):
-        watcher = Observers(watcher, *also_watching)
+        observer = Observers(observer, *lineage)
         if resume:
             queue.resume(run_id)
-        clock = system_clock()
-        steps = {step.reference: step for step in queue.get(run_id).plan.steps}
-        desk = InlineLink(queue, clock, worker_id=f"{socket.gethostname()}-{os.getpid()}")
-        desk.serve([step.task_name for step in steps.values()])
-        supervisor = Supervisor(
-            desk,
-            [Slot(ExecutorConfig(settings), clock, watcher)],
-            lambda attempt: _served(steps[attempt.reference_task_name]),
-            paths=WorkerPaths(
-                logs=lambda _attempt: settings.logs / run_id,
-                clear=lambda: clear_leftovers(store, settings.attempts),
-                requests_outlive_us=store.outlives_callers,
-                on="" if settings.store == "embedded" else f" --on {settings.store}",
-            ),
-            clock=clock,
-            watcher=watcher,
-        )
+        supervisor = _supervisor(settings, queue.get(run_id), queue, store, observer)
         supervisor.start()
         try:
             while not _is_over(queue.get(run_id), supervisor):
                 supervisor.tick(_TICK_SECONDS)
-                _announce_waiting(queue, supervisor, run_id, watcher)
-                if interruption.is_due(supervisor.grace_seconds if supervisor.publishing else 0):
-                    with suppress(RunError):  # it ended meanwhile, and stays as it ended
+                _announce_retry(queue, supervisor, run_id, observer)
+                grace_seconds = supervisor.grace_seconds if supervisor.is_publishing else 0
+                if stop_signal.is_due(grace_seconds):
+                    with suppress(RunError):  # the run has ended meanwhile, and stays ended
                         queue.pause(run_id, "interrupted")
                     break
         finally:
@@ -86,31 +71,54 @@ def run_pipeline(
         return queue.get(run_id)
 
 
-def _served(step: StepPlan) -> Served:
-    return Served(step.module, step.controls)
+def _supervisor(
+    settings: Settings, record: RunRecord, queue: Runs, store: Store, observer: Observer
+) -> Supervisor:
+    clock = system_clock()
+    steps = {step.reference: step for step in record.plan.steps}
+    link = InlineLink(queue, clock, worker_id=f"{socket.gethostname()}-{os.getpid()}")
+    link.set_tasks([step.task_name for step in steps.values()])
+
+    def find_task(attempt: Attempt) -> TaskTarget:
+        step = steps[attempt.reference_task_name]
+        return TaskTarget(step.module, step.controls)
+
+    return Supervisor(
+        link,
+        [Slot(ExecutorConfig(settings), clock, observer)],
+        find_task,
+        paths=WorkerPaths(
+            logs_of=lambda _attempt: settings.logs / record.id,
+            clean_up=lambda: remove_leftovers(store, settings.attempts),
+            requests_outlive_us=store.outlives_callers,
+            on="" if settings.store == "embedded" else f" --on {settings.store}",
+        ),
+        clock=clock,
+        observer=observer,
+    )
 
 
 def _is_over(record: RunRecord, supervisor: Supervisor) -> bool:
-    """An accepted report ends the run a moment before its executor has cleaned up."""
-    return record.status is not RunStatus.RUNNING and not supervisor.busy
+    """An accepted report ends the run a moment before the executor has cleaned up."""
+    return record.status is not RunStatus.RUNNING and not supervisor.is_busy
 
 
-def _announce_waiting(queue: Runs, supervisor: Supervisor, run_id: str, watcher: Observer) -> None:
-    if supervisor.busy:
+def _announce_retry(queue: Runs, supervisor: Supervisor, run_id: str, observer: Observer) -> None:
+    if supervisor.is_busy:
         return
     due = queue.next_due(run_id)
     if due is not None and (seconds := due - system_clock().now()) > 0:
-        watcher.observe(RetryAwaited(seconds))
+        observer.observe(RetryAwaited(seconds))
 
 
 @contextmanager
 def held_by_us(settings: Settings, run_id: str) -> Iterator[None]:
-    """Hold a run for this process; the lock goes with the process, however that ends."""
+    """Hold a run for this process. Raises RunBusyError if another process holds it."""
 
     def taken(owner: str) -> RunBusyError:
         return RunBusyError(
-            f"run {run_id} is being worked on by process {owner}",
-            fix="wait for it, or stop it there with Ctrl-C",
+            f"process {owner} is already working on run {run_id}",
+            fix=f"wait for it, or pause the run: kill {owner}",
         )
 
     with owned(_lock_path(settings, run_id), taken):
@@ -118,7 +126,7 @@ def held_by_us(settings: Settings, run_id: str) -> Iterator[None]:
 
 
 def is_held(settings: Settings, run_id: str) -> bool:
-    """Whether some process is working on this run right now."""
+    """Whether a process works on this run now."""
     return is_locked(_lock_path(settings, run_id))
 
 

@@ -1,39 +1,51 @@
-"""What a supervisor and its executors say to each other, over a private socket pair.
+"""What the processes of a worker say to each other: supervisor, executors and poller.
 
-What is said for every attempt is a tuple: that is the quickest to send.
+Messages travel over private socket pairs, so they are picklable values. Those that are sent for
+every attempt are tuples, which are the quickest to pickle. The step that an executor is at is one
+byte of shared memory instead: it outlives the executor.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import select
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
+
+from perago.model.attempt import AttemptStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from perago.errors import PeragoError
-    from perago.model.attempt import AttemptStep, Delivery, Execution, TaskStatus
+    from perago.model.attempt import Delivery, Execution, TaskStatus
     from perago.model.controls import TaskControls
     from perago.model.outcome import TaskReport
     from perago.model.progress import Progress
     from perago.ports.orchestrator import Orchestrator
     from perago.settings import Settings
 
-
 SPOOLS = ".printed-*"
 
 
-def spool_of(logs: Path, executor: int) -> Path:
+def spool_path(logs: Path, pid: int) -> Path:
     """The spool of the executor with this process id."""
-    return logs / SPOOLS.replace("*", str(executor))
+    return logs / SPOOLS.replace("*", str(pid))
+
+
+# --- to an executor -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorConfig:
-    """To an executor, first: what it works with, and the modules to load before anything comes.
+    """The first message: the settings, and the modules to load before any attempt comes.
 
-    It is one of so many ``executors`` on this machine.
+    ``executors`` is how many of them share this machine; ``spools`` is whether output goes to a
+    spool first (:mod:`perago.worker.attempt_log`).
     """
 
     settings: Settings
@@ -42,13 +54,13 @@ class ExecutorConfig:
     store_patience_seconds: float = 0.0
     executors: int = 1
 
-    def spool_of(self, executor: int) -> Path | None:
-        """Where this executor sends what is printed, until that has an attempt's log to go to."""
-        return spool_of(self.settings.logs, executor) if self.spools else None
+    def spool_of(self, pid: int) -> Path | None:
+        """Where the executor with this process id sends output that has no attempt's log yet."""
+        return spool_path(self.settings.logs, pid) if self.spools else None
 
 
 class Assignment(NamedTuple):
-    """To an executor: run this. Its lease counts from ``leased_at`` on the machine's clock."""
+    """Run this attempt. Its lease counts from ``leased_at`` on the machine's monotonic clock."""
 
     delivery: Delivery
     execution: Execution
@@ -61,7 +73,10 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """To the supervisor and on to the executor: a heartbeat sent at ``at`` was accepted."""
+    """The orchestrator accepted the heartbeat that was sent at ``at``.
+
+    From the orchestrator link to the supervisor, and on to the executor.
+    """
 
     delivery_id: str
     at: float
@@ -69,19 +84,25 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatsStopped:
-    """To the supervisor and on to the executor: no heartbeat is in flight, and none will be sent.
+    """No heartbeat of this delivery is in flight, and none will be sent.
 
-    An executor waits for this before it reports.
+    From the orchestrator link to the supervisor, and on to the executor, which reports only now.
     """
 
     delivery_id: str
 
 
+ToExecutor: TypeAlias = Assignment | LeaseRenewed | HeartbeatsStopped
+
+
+# --- from an executor -----------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ServedTask:
-    """What a supervisor has to know of a task to have it run; it never loads users' code itself.
+    """What a supervisor knows of a task; only executors load users' code.
 
-    ``definition`` is its TaskDef.
+    ``definition`` is Conductor's TaskDef.
     """
 
     name: str
@@ -94,14 +115,14 @@ class ServedTask:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From an executor: it is up, with the tasks of the modules it was to load."""
+    """The executor is up and has loaded these tasks from its modules."""
 
     tasks: tuple[ServedTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """From an executor: it can't serve, and ends."""
+    """The executor can't run attempts, and exits."""
 
     error: PeragoError
 
@@ -111,44 +132,44 @@ class StepStart(NamedTuple):
 
 
 class StepEnd(NamedTuple):
-    """From an executor: a step's event, as it stands in the journal."""
+    """A step ended, or something happened between two steps: an event of the attempt's log."""
 
     fields: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class StepProgress:
+class StepProgress(NamedTuple):
     step: AttemptStep
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
-class Reporting:
-    """From an executor: it is about to report, and waits to be told that no heartbeat is under way.
+class ReportPending:
+    """The executor is about to report and waits for :class:`HeartbeatsStopped`.
 
-    It asks only where one may be. That its lease isn't to be renewed any more is said by the
-    beginning of the step ``report``.
+    It asks only if a heartbeat may be in flight. Otherwise ``StepStart("report")`` is enough to end
+    the renewals.
     """
 
 
 class Finished(NamedTuple):
-    """From an executor: the attempt was reported (or given up) and cleaned up after."""
+    """The attempt was reported (or the report given up), and its directory removed."""
 
     status: TaskStatus
     reason: str | None
     accepted: bool
 
 
-FromExecutor = Ready | StartFailed | StepStart | StepEnd | StepProgress | Reporting | Finished
-ToExecutor = Assignment | LeaseRenewed | HeartbeatsStopped
+FromExecutor: TypeAlias = (
+    Ready | StartFailed | StepStart | StepEnd | StepProgress | ReportPending | Finished
+)
 
 
-# --- What a supervisor tells its poller, over a private socket pair ---
+# --- from the supervisor to its poller ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StartPolling:
-    """The first order: whom to ask, and under which name."""
+    """The first command: the orchestrator to poll, and the name to poll with."""
 
     orchestrator: Orchestrator
     worker_id: str
@@ -161,6 +182,8 @@ class SetTasks:
 
 @dataclass(frozen=True, slots=True)
 class AddCredit:
+    """Poll for so many more attempts: for free slots, and ahead of busy ones."""
+
     slots: int
     ahead: int = 0
 
@@ -179,8 +202,10 @@ class KeepLease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
+    """Send no more heartbeats; with ``confirm``, answer :class:`HeartbeatsStopped`."""
+
     delivery_id: str
-    tell: bool
+    confirm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +226,10 @@ class StopPolling:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The supervisor turns. Without it nobody's leases are kept."""
+    """The supervisor's loop runs. Without this message no lease is kept."""
 
 
-PollerCommand = (
+PollerCommand: TypeAlias = (
     StartPolling
     | SetTasks
     | AddCredit
@@ -216,3 +241,66 @@ PollerCommand = (
     | StopPolling
     | Alive
 )
+
+
+# --- how they get there ---------------------------------------------------------------------------
+
+
+class ConnectionWaiter:
+    """Waits on several connections, quickly if they are the same as the last time.
+
+    :func:`multiprocessing.connection.wait` registers them anew for every call.
+    """
+
+    def __init__(self) -> None:
+        self._connections: list[Connection] = []
+        self._poll = select.poll()
+        self._by_descriptor: dict[int, Connection] = {}
+
+    def wait(
+        self, connections: Sequence[Connection], seconds: float | None = None
+    ) -> list[Connection]:
+        """Those with a message or at their end, as soon as there is one or the time is up."""
+        if list(connections) != self._connections:
+            self._connections = list(connections)
+            self._by_descriptor = {each.fileno(): each for each in connections}
+            self._poll = select.poll()
+            for descriptor in self._by_descriptor:
+                self._poll.register(descriptor, select.POLLIN)
+        ready = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        return [self._by_descriptor[descriptor] for descriptor, _ in ready]
+
+
+_STEPS: tuple[AttemptStep | None, ...] = (None, *AttemptStep)
+_NUMBERS = {step: number for number, step in enumerate(_STEPS)}
+
+
+class SharedStep:
+    """The step of an executor's attempt, in memory shared with its supervisor.
+
+    It is one byte, so it is never seen half written.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
+
+    @classmethod
+    def new(cls) -> Self:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, mmap.PAGESIZE)
+        return cls(descriptor)
+
+    @property
+    def step(self) -> AttemptStep | None:
+        """None if the attempt has not begun."""
+        return _STEPS[self._memory[0]]
+
+    @step.setter
+    def step(self, step: AttemptStep | None) -> None:
+        self._memory[0] = _NUMBERS[step]
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)

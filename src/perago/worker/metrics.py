@@ -1,4 +1,4 @@
-"""What a worker counts and times: the instruments, and the watcher that feeds them.
+"""What a worker counts and times: the instruments, and the observer that feeds them.
 
 Attributes have few values each: a task's name, never a workflow's id. ``docs/reference/metrics.md``
 lists them all.
@@ -212,7 +212,7 @@ class MetricsObserver:
     def _step_ended(self, task: str, fields: Mapping[str, object]) -> None:
         step = str(fields.get("step"))
         seconds = number(fields, "seconds")
-        if seconds is None:  # a remark between the steps
+        if seconds is None:  # it happened between two steps
             return
         self._record(STEP_DURATION, seconds, task, step)
         if "error" in fields:
@@ -251,6 +251,6 @@ def _observe(meter: Meter, metric: Metric, value: Callable[[], int]) -> None:
 
 
 def number(fields: Mapping[str, object], name: str) -> float | None:
-    """A journal field that is a number; None for any other, and for none."""
+    """A log field that is a number; None if it is missing or not a number."""
     value = fields.get(name)
     return value if isinstance(value, int | float) else None

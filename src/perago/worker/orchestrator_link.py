@@ -1,18 +1,17 @@
-"""The supervisor's way to the orchestrator: what it asks for, and what it is told.
+"""The supervisor's link to the orchestrator: poll, keep leases, report for dead executors.
 
-A desk is offered slots, hands out deliveries for them, keeps the leases it is told to hold, reports
-for executors that died, and gives back what won't be finished. It may do that right here
-(:class:`InlineDesk`), or in a process of its own (:mod:`perago.worker.poller`).
+:class:`InlineLink` makes the requests in the supervisor's own process, for the embedded queue;
+:class:`perago.worker.poller_handle.PollerHandle` has a poller process make them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from perago.errors import OrchestratorUnavailableError
+from perago.errors import OrchestratorUnavailableError, UnknownAttemptError
+from perago.model.attempt import TaskStatus, is_superseded
 from perago.worker.events import OrchestratorReachable, OrchestratorUnreachable
-from perago.worker.heartbeats import KeptLease, LeaseLost, speak_for_the_dead, tend
 from perago.worker.messages import HeartbeatsStopped, LeaseRenewed
 
 if TYPE_CHECKING:
@@ -25,73 +24,18 @@ if TYPE_CHECKING:
     from perago.ports.orchestrator import Orchestrator
 
 
-# --- How much work to ask for: something for each free slot, and a little ahead while ---
-AHEAD_SECONDS = 0.25
-"""What is taken ahead is done in about that time, if things go on as they did."""
-MOST_AHEAD = 4
-"""What is taken ahead at most, for each slot."""
-_UNKNOWN_SECONDS = 1.0
-_PART_OF_NEWEST = 0.25
-
-
-class Prefetch:
-    """What the desk was offered and hasn't used yet, and what to offer it next."""
-
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._outstanding = 0
-        self._is_dry = True
-        self._pace = _UNKNOWN_SECONDS
-
-    def used(self) -> None:
-        """A task was delivered."""
-        self._outstanding = max(0, self._outstanding - 1)
-        self._is_dry = False
-
-    def ran_dry(self, dropped: int) -> None:
-        """There was less to be had than was asked for; so many offers don't stand any more."""
-        self._outstanding = max(0, self._outstanding - dropped)
-        self._is_dry = True
-
-    def took(self, seconds: float) -> None:
-        """An attempt took that long. A long one counts at once, short ones by and by."""
-        part = 1.0 if seconds > self._pace else _PART_OF_NEWEST
-        self._pace += part * (seconds - self._pace)
-
-    def due(self, *, free: int, waiting: int) -> tuple[int, int]:
-        """How much to offer now: for slots that stand free, and ahead of those that are busy."""
-        wanted = free - waiting
-        for_slots = max(0, wanted - self._outstanding)
-        ahead = wanted + self._ahead - self._outstanding - for_slots
-        if ahead < max(1, self._ahead // 2):  # rather several at once
-            ahead = 0
-        self._outstanding += for_slots + ahead
-        return for_slots, ahead
-
-    @property
-    def _ahead(self) -> int:
-        if self._is_dry:
-            return 0
-        done = self._slots * AHEAD_SECONDS / max(self._pace, 1e-3)
-        return min(int(done), MOST_AHEAD * self._slots)
-
-
-LOOK_SECONDS = 1.0
-"""How often an attempt's standing is looked up here, to stop a cancelled one soon."""
-
-
 class Delivered(NamedTuple):
-    """A task for one of the slots on offer. Its lease can't have begun before ``asked_at``."""
+    """An attempt for one of the free slots. Its lease can't have begun before ``polled_at``."""
 
     delivery: Delivery
-    asked_at: float
+    polled_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class QueueEmpty:
-    """There was less to be had than was asked for: so many offers to work ahead were dropped.
+    """The queue had less than was asked for, or prefetching was stopped.
 
-    Or they were withdrawn.
+    ``dropped`` is how much of the credit for prefetching was dropped.
     """
 
     dropped: int
@@ -99,12 +43,26 @@ class QueueEmpty:
 
 @dataclass(frozen=True, slots=True)
 class PollingStopped:
-    """No work is being asked for any more; what was delivered has been told before this."""
+    """No poll is in flight, and none will be sent. All deliveries came before this event."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """This delivery is no longer the current one, by the orchestrator's answer.
+
+    ``status`` is the task's; None if the orchestrator doesn't know the task. With
+    ``delivered_again``, another delivery of the same task has taken over, or is about to.
+    """
+
+    delivery_id: str
+    status: TaskStatus | None
+    why: str
+    delivered_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeathReported:
-    """A dead executor's attempt was reported; no receipt if somebody else speaks for it now."""
+    """A dead executor's attempt was reported; no receipt if another delivery reports it."""
 
     delivery_id: str
     receipt: ReportReceipt | None
@@ -112,13 +70,13 @@ class DeathReported:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """An attempt is somebody else's to run; or it wasn't ours any more."""
+    """The orchestrator delivers the attempt to another worker; or it was no longer ours."""
 
     delivery_id: str
     accepted: bool
 
 
-LinkEvent = (
+LinkEvent: TypeAlias = (
     Delivered
     | QueueEmpty
     | PollingStopped
@@ -135,54 +93,58 @@ LinkEvent = (
 class OrchestratorLink(Protocol):
     @property
     def connections(self) -> Sequence[Connection]:
-        """What to wait on until there may be news; none if there may be some at any time."""
+        """What to wait on until there may be events; none if there may be some at any time."""
         ...
 
-    def serve(self, task_names: Sequence[str]) -> None:
-        """Ask for these tasks from now on."""
+    def set_tasks(self, task_names: Sequence[str]) -> None:
+        """Poll for these tasks from now on."""
         ...
 
-    def offer(self, slots: int, ahead: int = 0) -> None:
-        """So many more attempts can be taken; each one delivered uses up one of them.
+    def add_credit(self, slots: int, ahead: int = 0) -> None:
+        """Poll for so many more attempts; each one delivered uses up one.
 
-        Those ``ahead`` are for what is there already: they are dropped, and that is told, when
-        there is nothing left.
+        Credit ``ahead`` is for attempts that are in the queue already. When the queue is empty it
+        is dropped, and :class:`QueueEmpty` says so.
         """
         ...
 
-    def withdraw(self) -> None:
-        """Drop the offers to work ahead, and tell."""
+    def drop_prefetch(self) -> None:
+        """Drop the credit to work ahead; answered by :class:`QueueEmpty`."""
         ...
 
-    def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        """Keep this delivery's lease, until it is let go."""
+    def keep_lease(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
+        """Send heartbeats for this delivery until it is released."""
         ...
 
-    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
-        """Renew its lease no more; if asked to, ``tell`` when no heartbeat is under way."""
+    def release_lease(self, delivery_id: str, *, confirm: bool = False) -> None:
+        """Send no more heartbeats; with ``confirm``, answered by :class:`HeartbeatsStopped`."""
         ...
 
-    def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
-        """Report an attempt whose executor died, until that is answered."""
+    def report_death(self, delivery: Delivery, report: TaskReport) -> None:
+        """Report an attempt whose executor died, again and again until that is answered."""
         ...
 
     def give_back(self, delivery: Delivery) -> None:
-        """Have somebody else run it."""
+        """Have another worker run it."""
         ...
 
-    def stop_asking(self) -> None:
-        """Take no more work, and tell when that is so; leases are kept on."""
+    def stop_polling(self) -> None:
+        """Take no more work; answered by :class:`PollingStopped`. Leases are still kept."""
         ...
 
-    def news(self) -> list[LinkEvent]:
+    def events(self) -> list[LinkEvent]:
         """What happened since, without waiting long. Never raises for the orchestrator."""
         ...
 
     def close(self) -> None: ...
 
 
+CHECK_SECONDS = 1.0
+"""How often an :class:`InlineLink` asks for an attempt's status, to stop a canceled one soon."""
+
+
 class InlineLink:
-    """A desk in the supervisor's own process, for an orchestrator that answers at once."""
+    """Makes the requests in the supervisor's process: for an orchestrator that answers at once."""
 
     def __init__(self, orchestrator: Orchestrator, clock: Clock, *, worker_id: str) -> None:
         self._orchestrator = orchestrator
@@ -190,75 +152,192 @@ class InlineLink:
         self._worker_id = worker_id
         self._task_names: Sequence[str] = ()
         self._slots = 0
-        self._held: dict[str, KeptLease] = {}
-        self._to_speak_for: dict[str, tuple[Delivery, TaskReport]] = {}
+        self._leases: dict[str, KeptLease] = {}
+        self._death_reports: dict[str, tuple[Delivery, TaskReport]] = {}
         self._done: list[LinkEvent] = []
 
     @property
     def connections(self) -> Sequence[Connection]:
         return ()
 
-    def serve(self, task_names: Sequence[str]) -> None:
+    def set_tasks(self, task_names: Sequence[str]) -> None:
         self._task_names = task_names
 
-    def offer(self, slots: int, ahead: int = 0) -> None:
+    def add_credit(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
-        if ahead:  # asking is cheap here
+        if ahead:  # polling is cheap here, so nothing is prefetched
             self._done.append(QueueEmpty(ahead))
 
-    def withdraw(self) -> None: ...
+    def drop_prefetch(self) -> None: ...
 
-    def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        self._held[delivery.id] = KeptLease(
-            delivery, heartbeat_seconds, LOOK_SECONDS, renewed_at=leased_at, looked_at=leased_at
+    def keep_lease(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
+        self._leases[delivery.id] = KeptLease(
+            delivery, heartbeat_seconds, CHECK_SECONDS, renewed_at=leased_at, checked_at=leased_at
         )
 
-    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
-        self._held.pop(delivery_id, None)
-        if tell:
+    def release_lease(self, delivery_id: str, *, confirm: bool = False) -> None:
+        self._leases.pop(delivery_id, None)
+        if confirm:
             self._done.append(HeartbeatsStopped(delivery_id))
 
-    def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
-        self._to_speak_for[delivery.id] = (delivery, report)
+    def report_death(self, delivery: Delivery, report: TaskReport) -> None:
+        self._death_reports[delivery.id] = (delivery, report)
 
     def give_back(self, delivery: Delivery) -> None:
         accepted = self._orchestrator.give_back(delivery)
         self._done.append(GivenBack(delivery.id, accepted))
 
-    def stop_asking(self) -> None:
+    def stop_polling(self) -> None:
         self._task_names = ()
         self._done.append(PollingStopped())
 
-    def news(self) -> list[LinkEvent]:
-        news, self._done = self._done, []
+    def events(self) -> list[LinkEvent]:
+        events, self._done = self._done, []
         try:
-            self._poll(news)
-            self._tend(news)
-            self._speak(news)
-        except OrchestratorUnavailableError as error:  # asked again the next time
-            news.append(OrchestratorUnreachable(error))
-        return news
+            self._poll(events)
+            self._renew_leases(events)
+            self._report_deaths(events)
+        except OrchestratorUnavailableError as error:  # tried again at the next call
+            events.append(OrchestratorUnreachable(error))
+        return events
 
     def close(self) -> None: ...
 
-    def _poll(self, news: list[LinkEvent]) -> None:
+    def _poll(self, events: list[LinkEvent]) -> None:
         if not self._slots or not self._task_names:
             return
-        asked_at = self._clock.monotonic()
+        polled_at = self._clock.monotonic()
         for delivery in self._orchestrator.poll(
             self._task_names, worker_id=self._worker_id, limit=self._slots
         ):
             self._slots -= 1
-            news.append(Delivered(delivery, asked_at))
+            events.append(Delivered(delivery, polled_at))
 
-    def _tend(self, news: list[LinkEvent]) -> None:
-        for held in list(self._held.values()):
+    def _renew_leases(self, events: list[LinkEvent]) -> None:
+        for lease in list(self._leases.values()):
             now = self._clock.monotonic()
-            if now >= held.due_at and (told := tend(self._orchestrator, held, now)):
-                news.append(told)
+            if now >= lease.due_at and (event := renew_or_check(self._orchestrator, lease, now)):
+                events.append(event)
 
-    def _speak(self, news: list[LinkEvent]) -> None:
-        for delivery_id, (delivery, report) in list(self._to_speak_for.items()):
-            receipt = speak_for_the_dead(self._orchestrator, delivery, report)
-            del self._to_speak_for[delivery_id]
-            news.append(DeathReported(delivery_id, receipt))
+    def _report_deaths(self, events: list[LinkEvent]) -> None:
+        for delivery_id, (delivery, report) in list(self._death_reports.items()):
+            receipt = report_for_dead_executor(self._orchestrator, delivery, report)
+            del self._death_reports[delivery_id]
+            events.append(DeathReported(delivery_id, receipt))
+
+
+# --- keeping a lease ------------------------------------------------------------------------------
+
+LEAST_SECONDS = 1.0
+"""Between two requests about one lease."""
+
+
+@dataclass(slots=True)
+class KeptLease:
+    """A lease to renew; its attempt's status is checked in between. Times are monotonic."""
+
+    delivery: Delivery
+    heartbeat_seconds: float
+    check_seconds: float
+    renewed_at: float
+    checked_at: float
+
+    @property
+    def due_at(self) -> float:
+        """When the next request is due; not at once if one has just failed."""
+        due = min(self.renewed_at + self.heartbeat_seconds, self.checked_at + self.check_seconds)
+        return max(due, self.checked_at + LEAST_SECONDS)
+
+
+def renew_or_check(
+    orchestrator: Orchestrator, lease: KeptLease, now: float
+) -> LeaseRenewed | LeaseLost | None:
+    """Send a heartbeat or ask for the attempt's status, whichever is due.
+
+    An orchestrator that doesn't answer is asked again when the next check is due: only its answer
+    makes a lease lost. Raises OrchestratorError.
+    """
+    lease.checked_at = now
+    delivery = lease.delivery
+    is_due = now - lease.renewed_at >= lease.heartbeat_seconds
+    try:
+        if is_due and orchestrator.heartbeat(delivery):
+            lease.renewed_at = now
+            return LeaseRenewed(delivery.id, now)
+        snapshot = orchestrator.reload(delivery.attempt)
+    except UnknownAttemptError:
+        return LeaseLost(delivery.id, None, "the orchestrator doesn't know it any more")
+    if is_superseded(delivery, snapshot):
+        why = f"it was delivered again, to {snapshot.worker_id}"
+        if snapshot.status is TaskStatus.SCHEDULED:
+            why = "it was put back into its queue, to be delivered again"
+        return LeaseLost(delivery.id, snapshot.status, why, delivered_again=True)
+    if snapshot.status is not TaskStatus.IN_PROGRESS:
+        return LeaseLost(delivery.id, snapshot.status, f"it is {snapshot.status}")
+    return None
+
+
+def report_for_dead_executor(
+    orchestrator: Orchestrator, delivery: Delivery, report: TaskReport
+) -> ReportReceipt | None:
+    """Report an attempt whose executor died; None if another delivery owns the result.
+
+    Raises OrchestratorUnavailableError: then try again.
+    """
+    try:
+        if is_superseded(delivery, orchestrator.reload(delivery.attempt)):
+            return None
+        return orchestrator.report(delivery, report)
+    except UnknownAttemptError:
+        return None
+
+
+# --- how much to poll for -------------------------------------------------------------------------
+
+AHEAD_SECONDS = 0.25
+"""What is prefetched is done in about that time, if attempts stay as short as they were."""
+MOST_AHEAD = 4
+"""The most that is prefetched for each slot."""
+_UNKNOWN_SECONDS = 1.0
+_WEIGHT_OF_NEWEST = 0.25
+
+
+class Prefetch:
+    """How many attempts to poll for: one for each free slot, and some ahead if they are short."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._outstanding = 0
+        self._is_empty = True
+        self._mean_seconds = _UNKNOWN_SECONDS
+
+    def used(self) -> None:
+        """An attempt was delivered."""
+        self._outstanding = max(0, self._outstanding - 1)
+        self._is_empty = False
+
+    def ran_dry(self, dropped: int) -> None:
+        """The queue had less than was asked for; so much credit was dropped."""
+        self._outstanding = max(0, self._outstanding - dropped)
+        self._is_empty = True
+
+    def took(self, seconds: float) -> None:
+        """An attempt took so long. A long one counts at once, short ones gradually."""
+        weight = 1.0 if seconds > self._mean_seconds else _WEIGHT_OF_NEWEST
+        self._mean_seconds += weight * (seconds - self._mean_seconds)
+
+    def due(self, *, free: int, waiting: int) -> tuple[int, int]:
+        """Use up and return the credit to add now: for free slots, and ahead of busy ones."""
+        wanted, target = free - waiting, self._ahead()
+        for_slots = max(0, wanted - self._outstanding)
+        ahead = wanted + target - self._outstanding - for_slots
+        if ahead < max(1, target // 2):  # one poll for several costs less
+            ahead = 0
+        self._outstanding += for_slots + ahead
+        return for_slots, ahead
+
+    def _ahead(self) -> int:
+        if self._is_empty:
+            return 0
+        done = self._slots * AHEAD_SECONDS / max(self._mean_seconds, 1e-3)
+        return min(int(done), MOST_AHEAD * self._slots)

@@ -1,4 +1,4 @@
-"""The poller seen from the supervisor: a desk in a process of its own, replaced when it dies."""
+"""The poller seen from the supervisor: a child process that is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from perago.worker.executor_handle import ConnectionWaiter
 from perago.worker.messages import (
     AddCredit,
     Alive,
+    ConnectionWaiter,
     DropPrefetch,
     GiveBack,
     HeartbeatsStopped,
@@ -30,7 +30,7 @@ from perago.worker.orchestrator_link import (
     PollingStopped,
     QueueEmpty,
 )
-from perago.worker.poller import PULSE_SECONDS
+from perago.worker.poller import ALIVE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +42,16 @@ if TYPE_CHECKING:
     from perago.worker.messages import PollerCommand
     from perago.worker.orchestrator_link import LinkEvent
 
-
-STUCK_SECONDS = 6 * PULSE_SECONDS
-"""Silence after which a poller is taken for stuck, and replaced."""
+STUCK_SECONDS = 6 * ALIVE_SECONDS
+"""A poller that has sent nothing for so long is replaced."""
 _RESTART_SECONDS = 1.0
 
 
 class PollerHandle:
-    """The :class:`OrchestratorLink` of a worker. It remembers what a new poller has to know."""
+    """The :class:`~perago.worker.orchestrator_link.OrchestratorLink` of ``perago start``.
+
+    It keeps the commands that are not yet answered, and sends them to a new poller again.
+    """
 
     def __init__(self, orchestrator: Orchestrator, clock: Clock, *, worker_id: str) -> None:
         self._begin = StartPolling(orchestrator, worker_id)
@@ -57,14 +59,14 @@ class PollerHandle:
         self._task_names: tuple[str, ...] = ()
         self._slots = 0
         self._ahead = 0
-        self._pulsed_at = clock.monotonic()
-        self._held: dict[str, KeepLease] = {}
-        self._to_stop: list[StopPolling] = []
-        self._to_let_go: dict[str, ReleaseLease] = {}
-        self._to_speak_for: dict[str, ReportDeath] = {}
-        self._to_give_back: dict[str, GiveBack] = {}
+        self._alive_sent_at = clock.monotonic()
+        self._leases: dict[str, KeepLease] = {}
+        self._stops: list[StopPolling] = []
+        self._releases: dict[str, ReleaseLease] = {}
+        self._death_reports: dict[str, ReportDeath] = {}
+        self._give_backs: dict[str, GiveBack] = {}
         self.restarts = 0
-        self._ears = ConnectionWaiter()
+        self._waiter = ConnectionWaiter()
         self._start()
 
     @property
@@ -73,71 +75,68 @@ class PollerHandle:
 
     @property
     def connections(self) -> Sequence[Connection]:
-        # What has ended would be ready to be read for ever.
+        # The connection of a dead poller would always be ready.
         return (self._connection,) if self._process.poll() is None else ()
 
-    def serve(self, task_names: Sequence[str]) -> None:
+    def set_tasks(self, task_names: Sequence[str]) -> None:
         self._task_names = tuple(task_names)
         self._send(SetTasks(self._task_names))
 
-    def offer(self, slots: int, ahead: int = 0) -> None:
+    def add_credit(self, slots: int, ahead: int = 0) -> None:
         self._slots += slots
         self._ahead += ahead
         self._send(AddCredit(slots, ahead))
 
-    def withdraw(self) -> None:
+    def drop_prefetch(self) -> None:
         if self._ahead:
             self._send(DropPrefetch())
 
-    def hold(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
-        order = KeepLease(delivery, heartbeat_seconds, leased_at)
-        self._held[delivery.id] = order
-        self._send(order)
+    def keep_lease(self, delivery: Delivery, heartbeat_seconds: float, leased_at: float) -> None:
+        self._leases[delivery.id] = KeepLease(delivery, heartbeat_seconds, leased_at)
+        self._send(self._leases[delivery.id])
 
-    def let_go(self, delivery_id: str, *, tell: bool = False) -> None:
-        order, was_held = ReleaseLease(delivery_id, tell), self._held.pop(delivery_id, None)
-        if tell:
-            self._to_let_go[delivery_id] = order
-        if was_held or tell:
-            self._send(order)
+    def release_lease(self, delivery_id: str, *, confirm: bool = False) -> None:
+        command, was_kept = ReleaseLease(delivery_id, confirm), self._leases.pop(delivery_id, None)
+        if confirm:
+            self._releases[delivery_id] = command
+        if was_kept or confirm:
+            self._send(command)
 
-    def speak_for(self, delivery: Delivery, report: TaskReport) -> None:
-        order = ReportDeath(delivery, report)
-        self._to_speak_for[delivery.id] = order
-        self._send(order)
+    def report_death(self, delivery: Delivery, report: TaskReport) -> None:
+        self._death_reports[delivery.id] = ReportDeath(delivery, report)
+        self._send(self._death_reports[delivery.id])
 
     def give_back(self, delivery: Delivery) -> None:
-        order = GiveBack(delivery)
-        self._to_give_back[delivery.id] = order
-        self._send(order)
+        self._give_backs[delivery.id] = GiveBack(delivery)
+        self._send(self._give_backs[delivery.id])
 
-    def stop_asking(self) -> None:
+    def stop_polling(self) -> None:
         self._task_names = ()
-        self._to_stop = [StopPolling()]
-        self._send(*self._to_stop)
+        self._stops = [StopPolling()]
+        self._send(*self._stops)
 
-    def news(self) -> list[LinkEvent]:
-        news: list[LinkEvent] = []
+    def events(self) -> list[LinkEvent]:
+        events: list[LinkEvent] = []
         now = self._clock.monotonic()
-        if now - self._pulsed_at >= PULSE_SECONDS:
-            self._pulsed_at = now
+        if now - self._alive_sent_at >= ALIVE_SECONDS:
+            self._alive_sent_at = now
             self._send(Alive())
         with suppress(EOFError, OSError):
-            while self._ears.listen([self._connection], 0):
-                self._heard_at = self._clock.monotonic()
-                for told in self._connection.recv():
-                    news.append(told)
-                    self._note(told)
+            while self._waiter.wait([self._connection], 0):
+                self._received_at = self._clock.monotonic()
+                events += self._connection.recv()
+        for event in events:
+            self._forget_answered(event)
         self._replace_if_gone()
-        return news
+        return events
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._connection.close()
 
-    def _note(self, told: LinkEvent) -> None:
-        match told:
+    def _forget_answered(self, event: LinkEvent) -> None:
+        match event:
             case Delivered() if self._slots:
                 self._slots -= 1
             case Delivered():
@@ -145,22 +144,21 @@ class PollerHandle:
             case QueueEmpty(dropped):
                 self._ahead -= dropped
             case PollingStopped():
-                self._to_stop.clear()
+                self._stops.clear()
             case HeartbeatsStopped(delivery_id):
-                self._to_let_go.pop(delivery_id, None)
+                self._releases.pop(delivery_id, None)
             case DeathReported(delivery_id):
-                self._to_speak_for.pop(delivery_id, None)
+                self._death_reports.pop(delivery_id, None)
             case GivenBack(delivery_id):
-                self._to_give_back.pop(delivery_id, None)
+                self._give_backs.pop(delivery_id, None)
             case _:
                 pass
 
     def _replace_if_gone(self) -> None:
         now = self._clock.monotonic()
-        dead = self._process.poll() is not None
-        if not dead and now - self._heard_at < STUCK_SECONDS:
-            return
-        if now - self._started_at < _RESTART_SECONDS:
+        is_dead = self._process.poll() is not None
+        is_stuck = now - self._received_at >= STUCK_SECONDS
+        if not (is_dead or is_stuck) or now - self._started_at < _RESTART_SECONDS:
             return
         self.close()
         self.restarts += 1
@@ -177,15 +175,13 @@ class PollerHandle:
                 start_new_session=True,
             )
         self._connection = Connection(ours.detach())
-        self._started_at = self._heard_at = self._clock.monotonic()
-        orders: list[PollerCommand] = [self._begin, SetTasks(self._task_names)]
-        orders += [AddCredit(self._slots, self._ahead)]
-        orders += [*self._to_stop, *self._held.values(), *self._to_let_go.values()]
-        orders += [*self._to_speak_for.values(), *self._to_give_back.values()]
-        self._send(*orders)
+        self._started_at = self._received_at = self._clock.monotonic()
+        self._send(self._begin, SetTasks(self._task_names), AddCredit(self._slots, self._ahead))
+        self._send(*self._stops, *self._leases.values(), *self._releases.values())
+        self._send(*self._death_reports.values(), *self._give_backs.values())
 
-    def _send(self, *orders: PollerCommand) -> None:
-        """To a dead poller nothing is lost: its successor is told everything anew."""
+    def _send(self, *commands: PollerCommand) -> None:
+        """Nothing is lost if the poller is dead: the next one gets all commands again."""
         with suppress(OSError):
-            for order in orders:
-                self._connection.send(order)
+            for command in commands:
+                self._connection.send(command)

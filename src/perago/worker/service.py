@@ -1,7 +1,7 @@
-"""``perago start``: serves a real orchestrator until it is told to stop.
+"""The worker behind ``perago start``: serves Conductor until a signal stops it.
 
-One supervisor (this process), one poller, and executors, each a process of its own. Users' modules
-are loaded by the executors alone.
+The supervisor is this process; the poller and each executor are processes of their own. Only
+executors load users' modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perago.worker.messages import ExecutorConfig
 from perago.worker.poller_handle import PollerHandle
 from perago.worker.signals import StopSignal
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Served, Supervisor, WorkerPaths
+from perago.worker.supervisor import Supervisor, TaskTarget, WorkerPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,22 +44,23 @@ STORE_PATIENCE_SECONDS = 3600.0
 
 _TICK_SECONDS = 0.5
 _LAST_ANSWER_SECONDS = 1.0
-_GIVING_BACK_SECONDS = 5.0
-_CLEARING_SECONDS = 10.0
-_OWNER = "supervisor.lock"
+_GIVE_BACK_SECONDS = 5.0
+_CLEANUP_SECONDS = 10.0
+_OWNER_FILE = "supervisor.lock"
 
 
 class Slots(NamedTuple):
-    """How many attempts to run at a time; more may fit if none of the tasks needs Spark."""
+    """How many attempts run at a time: at first, and once it is known that no task uses Spark."""
 
     first: int
     without_spark: int
 
 
 class Service:
-    """One worker on this machine. What it is at can be asked from any thread.
+    """One worker on this machine. Its properties can be read from any thread.
 
-    ``troubles_with`` tells which of some task definitions aren't registered as they are.
+    ``check_definitions`` yields an error for each of these task definitions that is not registered
+    in Conductor as it is.
     """
 
     def __init__(
@@ -67,16 +68,16 @@ class Service:
         settings: Settings,
         modules: Sequence[str],
         slots: Slots,
-        watcher: Observer,
-        troubles_with: Callable[[Sequence[Mapping[str, object]]], Iterable[PeragoError]],
+        observer: Observer,
+        check_definitions: Callable[[Sequence[Mapping[str, object]]], Iterable[PeragoError]],
     ) -> None:
         self._settings = settings
-        self._entrance = _FirstContact()
-        self._watcher = watcher = Observers(self._entrance, watcher)
-        self._troubles_with = troubles_with
-        self._troubles: SimpleQueue[PeragoError] = SimpleQueue()
+        self._first_contact = _FirstContact()
+        self._observer = Observers(self._first_contact, observer)
+        self._check_definitions = check_definitions
+        self._problems: SimpleQueue[PeragoError] = SimpleQueue()
         self._clock = system_clock()
-        self._employment = ExecutorConfig(
+        self._executor_config = ExecutorConfig(
             settings,
             tuple(modules),
             spools=True,
@@ -87,11 +88,11 @@ class Service:
         self._slots = self._new_slots(slots.first)
         self._tasks: dict[str, ServedTask] = {}
         self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.turned_at = self._clock.monotonic()
+        self.ticked_at = self._clock.monotonic()
         self.stopping = False
 
     def _new_slots(self, count: int) -> list[Slot]:
-        return [Slot(self._employment, self._clock, self._watcher) for _ in range(count)]
+        return [Slot(self._executor_config, self._clock, self._observer) for _ in range(count)]
 
     @property
     def executors_ready(self) -> int:
@@ -99,143 +100,144 @@ class Service:
 
     @property
     def executors_busy(self) -> int:
-        return sum(slot.work is not None for slot in self._slots)
+        return sum(slot.is_busy for slot in self._slots)
 
     def run(self) -> None:
-        """Serve until a signal says stop; returns when everything is settled.
+        """Serve until a signal comes; return when all attempts are finished or given back.
 
-        Raises RuntimeConfigError if another supervisor works in the same root, TaskDefinitionError
-        if a module can't be loaded, and OrchestratorRefusedError if Conductor doesn't let us in
-        when it is first asked.
+        Raises RuntimeConfigError if another worker uses the same root, TaskDefinitionError if a
+        module can't be loaded, and OrchestratorRefusedError if Conductor's first answer rejects
+        our credentials.
         """
         root = self._settings.attempts
         with ExitStack() as stack:
-            stack.enter_context(owned(root / _OWNER, lambda owner: _taken(root, owner)))
-            interruption = stack.enter_context(StopSignal().watched())
-            desk = PollerHandle(
-                open_conductor(self._settings), self._clock, worker_id=self.worker_id
-            )
-            stack.callback(desk.close)
-            janitor = Cleaner(lambda: open_store(self._settings), root, self._settings.logs)
+            stack.enter_context(owned(root / _OWNER_FILE, lambda owner: _taken(root, owner)))
+            stop_signal = stack.enter_context(StopSignal().watched())
+            conductor = open_conductor(self._settings)
+            link = PollerHandle(conductor, self._clock, worker_id=self.worker_id)
+            stack.callback(link.close)
+            cleaner = Cleaner(lambda: open_store(self._settings), root, self._settings.logs)
             self._settings.logs.mkdir(parents=True, exist_ok=True)
-            janitor.start()
-            stack.callback(janitor.stop, _CLEARING_SECONDS)
+            cleaner.start()
+            stack.callback(cleaner.stop, _CLEANUP_SECONDS)
             supervisor = Supervisor(
-                desk,
+                link,
                 self._slots,
-                self._served,
+                self._find_task,
                 paths=WorkerPaths(
-                    logs=self._logs_of,
-                    clear=lambda: None,  # the janitor's, who can wait for a store that is away
+                    logs_of=self._logs_of,
+                    clean_up=lambda: None,  # the cleaner does it: it can wait for the store
                     requests_outlive_us=True,
                     on=" --on conductor",
                 ),
                 clock=self._clock,
-                watcher=self._watcher,
+                observer=self._observer,
             )
             stack.callback(supervisor.stop)
             supervisor.start()
-            self._serve_until(supervisor, desk, interruption)
-            self._finish(supervisor, interruption)
+            self._serve_until(stop_signal, supervisor, link)
+            self._finish(supervisor, stop_signal)
 
     # --- serving ----------------------------------------------------------------------------------
     def _serve_until(
-        self, supervisor: Supervisor, desk: PollerHandle, interruption: StopSignal
+        self, stop_signal: StopSignal, supervisor: Supervisor, link: PollerHandle
     ) -> None:
-        while not interruption.came:
+        while not stop_signal.came:
             self._tick(supervisor)
-            if self._entrance.refusal is not None:
-                raise self._entrance.refusal
+            if self._first_contact.refusal is not None:
+                raise self._first_contact.refusal
             if not self._tasks and (ready := next((s for s in self._slots if s.is_ready), None)):
-                self._begin(ready.tasks, desk)
+                self._begin(ready.tasks, link)
 
     def _tick(self, supervisor: Supervisor) -> None:
         try:
             supervisor.tick(_TICK_SECONDS)
         except PeragoError as error:
-            if not self._tasks:  # what can't be loaded now was never served
+            if not self._tasks:  # the modules could never be loaded
                 raise
-            self._watcher.observe(ProblemFound(error))
-        while not self._troubles.empty():  # watchers are told things in this thread alone
-            self._watcher.observe(ProblemFound(self._troubles.get()))
-        self.turned_at = self._clock.monotonic()
+            self._observer.observe(ProblemFound(error))
+        while not self._problems.empty():  # observers are called in this thread alone
+            self._observer.observe(ProblemFound(self._problems.get()))
+        self.ticked_at = self._clock.monotonic()
 
-    def _begin(self, tasks: tuple[ServedTask, ...], desk: PollerHandle) -> None:
+    def _begin(self, tasks: tuple[ServedTask, ...], link: PollerHandle) -> None:
         if any(task.uses_workspace for task in tasks):
             _assert_lakefs(self._settings)
         self._tasks = {task.name: task for task in tasks}
         if not any(task.uses_spark for task in tasks):
             self._slots += self._new_slots(self._without_spark - len(self._slots))
-        desk.serve(list(self._tasks))
+        link.set_tasks(list(self._tasks))
         threading.Thread(target=self._check_registration, daemon=True, name="definitions").start()
 
     def _check_registration(self) -> None:
-        """A task that isn't registered as declared is served all the same, but not silently."""
+        """Report tasks that are not registered as declared. They are served all the same."""
         definitions = [task.definition for task in self._tasks.values()]
         try:
-            for trouble in self._troubles_with(definitions):
-                self._troubles.put(trouble)
-        except PeragoError:  # it says so itself when it is asked for work
+            for problem in self._check_definitions(definitions):
+                self._problems.put(problem)
+        except PeragoError:  # polling reports the same error
             return
 
-    def _served(self, attempt: Attempt) -> Served:
+    def _find_task(self, attempt: Attempt) -> TaskTarget:
         task = self._tasks.get(attempt.task_name)
-        if task is None:  # asked for under another name, which is its type in the workflow
+        if task is None:  # its name differs from its type, which is what we poll for
             raise RuntimeConfigError(
                 f"this worker serves no task {attempt.task_name!r}",
                 fix="give the task the same name and type in the workflow definition",
             )
-        return Served(task.module, task.controls)
+        return TaskTarget(task.module, task.controls)
 
     def _logs_of(self, attempt: Attempt) -> Path:
         return self._settings.logs / attempt.workflow_instance_id
 
     # --- stopping ---------------------------------------------------------------------------------
-    def _finish(self, supervisor: Supervisor, interruption: StopSignal) -> None:
-        """Finish what runs within its grace; then, or at a second signal, give back the rest."""
+    def _finish(self, supervisor: Supervisor, stop_signal: StopSignal) -> None:
+        """Let attempts finish within their grace; then, or at a second signal, give them back."""
         self.stopping = True
-        supervisor.take_no_more(_LAST_ANSWER_SECONDS)
+        supervisor.stop_taking_work(_LAST_ANSWER_SECONDS)
         grace = supervisor.grace_seconds
-        while supervisor.busy and not interruption.is_due(grace):
+        while supervisor.is_busy and not stop_signal.is_due(grace):
             self._tick(supervisor)
         supervisor.leave()
-        supervisor.settle(_GIVING_BACK_SECONDS)
+        supervisor.settle(_GIVE_BACK_SECONDS)
 
 
 class _FirstContact:
-    """Notes whether the very first thing the orchestrator says is a no.
+    """Notes whether the orchestrator's very first answer rejects us.
 
-    One that lets nobody in will hardly change its mind; one that did before may have been
-    misconfigured for a moment, and is asked on.
+    Then our credentials are wrong, and polling on does not help. A rejection after good answers
+    may be a short misconfiguration of the server.
     """
 
     def __init__(self) -> None:
-        self._heard = False
+        self._has_answered = False
         self.refusal: PeragoError | None = None
 
     def observe(self, event: WorkerEvent) -> None:
         match event:
             case OrchestratorReachable():
-                self._heard = True
-            case OrchestratorUnreachable(OrchestratorRefusedError() as error) if not self._heard:
+                self._has_answered = True
+            case OrchestratorUnreachable(OrchestratorRefusedError() as error) if (
+                not self._has_answered
+            ):
                 self.refusal = error
             case _:
                 pass
 
 
 def _assert_lakefs(settings: Settings) -> None:
-    """Raises RuntimeConfigError, naming what isn't set, where workspaces can't live in lakeFS."""
+    """Raises RuntimeConfigError, naming the missing setting, if lakeFS is not configured."""
     if settings.store != "lakefs":
         _ = settings.lakefs_login
         raise RuntimeConfigError(
             f"PERAGO_STORE={settings.store}: tasks that Conductor hands out have their workspaces "
             "in lakeFS",
-            fix="leave it unset, or set PERAGO_STORE=lakefs",
+            fix="unset PERAGO_STORE, or set PERAGO_STORE=lakefs",
         )
 
 
 def _taken(root: Path, owner: str) -> RuntimeConfigError:
     return RuntimeConfigError(
-        f"another supervisor, process {owner}, works in {root}",
-        fix="stop it, or give this one a root of its own: PERAGO_WORKSPACE_ROOT",
+        f"another worker, process {owner}, uses {root}",
+        fix=f"stop it (kill {owner}), or give this one another root: PERAGO_WORKSPACE_ROOT=…",
     )

@@ -1,7 +1,7 @@
-"""The OpenTelemetry SDK, set up to be fetched from or to send; it never holds up the worker.
+"""The OpenTelemetry SDK, set up to serve or send metrics and traces without delaying the worker.
 
-Sending happens in threads of the SDK's own, from queues that drop what doesn't fit. It follows
-OpenTelemetry's variables: address, headers, certificates, time-outs, sampling, resource.
+The SDK sends from its own threads; its queues drop what does not fit. It follows OpenTelemetry's
+variables: endpoint, headers, certificates, time-outs, sampling, resource.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from perago.worker.events import Observers
 from perago.worker.metrics import MetricsObserver
-from perago.worker.observers import complain
+from perago.worker.telemetry_config import log_problem
 from perago.worker.traces import TracesObserver
 
 if TYPE_CHECKING:
@@ -28,50 +28,50 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
 
     from perago.worker.events import Observer
-    from perago.worker.observers import TelemetryConfig
+    from perago.worker.telemetry_config import TelemetryConfig
 
 
 SERVICE_NAME = "perago-worker"
 CLOSE_SECONDS = 1.0
-"""How long the last sending may take: a collector that is away must not hold up the end."""
-COMPLAINT_SECONDS = 60.0
-"""How often the same trouble with a collector is worth a line."""
+"""How long the last sending may take: an unreachable collector must not delay the end."""
+SAME_PROBLEM_SECONDS = 60.0
+"""How often the same problem with a collector is logged."""
 _SCOPE = "perago"
 
 
 class Telemetry(Observers):
-    """A watcher that measures and traces; to be closed when there is nothing more to watch.
+    """An observer that measures and traces. Close it at the end.
 
-    ``metrics_text`` tells the metrics in Prometheus's format, from any thread; None unless they
-    are asked for.
+    ``metrics_text`` returns the metrics in Prometheus's format, in any thread; None if they are not
+    served.
     """
 
-    def __init__(self, wish: TelemetryConfig) -> None:
+    def __init__(self, config: TelemetryConfig) -> None:
         release = version("perago-runtime")
         resource = _resource(release)
         self.metrics_text: Callable[[], bytes] | None = None
-        _hear_complaints()
+        _log_problems_of_sdk()
         self._providers: list[MeterProvider | TracerProvider] = []
-        watchers: list[Observer] = []
+        observers: list[Observer] = []
         readers: list[MetricReader] = []
-        if wish.fetched_metrics:
+        if config.served_metrics:
             page = _Page()
             readers.append(page.reader)
             self.metrics_text = page.text
-        if wish.sent_metrics:
+        if config.sent_metrics:
             readers.append(_sending_reader())
         if readers:
             meters = MeterProvider(readers, resource, shutdown_on_exit=False)
             self._providers.append(meters)
-            watchers.append(MetricsObserver(meters.get_meter(_SCOPE, release)))
-        if wish.sent_traces:
+            observers.append(MetricsObserver(meters.get_meter(_SCOPE, release)))
+        if config.sent_traces:
             tracers = _sending_tracers(resource)
             self._providers.append(tracers)
-            watchers.append(TracesObserver(tracers.get_tracer(_SCOPE, release)))
-        super().__init__(*watchers)
+            observers.append(TracesObserver(tracers.get_tracer(_SCOPE, release)))
+        super().__init__(*observers)
 
     def close(self) -> None:
-        """Send what is left, for :data:`CLOSE_SECONDS` at most: what isn't taken then is lost."""
+        """Send what is left, for at most :data:`CLOSE_SECONDS`; the rest is lost."""
         deadline = time.monotonic() + CLOSE_SECONDS
         closing = [
             threading.Thread(target=_shut_down, args=(each,), daemon=True, name="telemetry-end")
@@ -84,14 +84,14 @@ class Telemetry(Observers):
 
 
 class _Page:
-    """The metrics as Prometheus fetches them."""
+    """The metrics as Prometheus scrapes them."""
 
     def __init__(self) -> None:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from prometheus_client import CollectorRegistry
 
         self._registry = CollectorRegistry()
-        self._writing = threading.Lock()  # the reader mixes up two who fetch at a time
+        self._writing = threading.Lock()  # the reader can't serve two requests at a time
         self.reader = PrometheusMetricReader(registry=self._registry, scope_info_enabled=False)
 
     def text(self) -> bytes:
@@ -118,43 +118,43 @@ def _sending_tracers(resource: Resource) -> TracerProvider:
 
 
 def _resource(release: str) -> Resource:
-    """Who we are, unless OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say otherwise."""
+    """Our service name and version; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
     ours = {"service.name": SERVICE_NAME, "service.version": release}
     return Resource.create(ours).merge(OTELResourceDetector().detect())
 
 
 def _shut_down(provider: MeterProvider | TracerProvider) -> None:
-    with suppress(Exception):  # out of time, of which nobody has to hear any more
+    with suppress(Exception):  # out of time
         provider.shutdown()
 
 
-def _hear_complaints() -> None:
-    """For good: what couldn't be sent in time is complained about after the end, too."""
+def _log_problems_of_sdk() -> None:
+    """Never undone: the SDK may still log after :meth:`Telemetry.close`."""
     logger = logging.getLogger("opentelemetry")
-    logger.handlers, logger.propagate = [_Complaints(logging.WARNING)], False
+    logger.handlers, logger.propagate = [_ProblemHandler(logging.WARNING)], False
 
 
-class _Complaints(logging.Handler):
-    """What the SDK logs about its collector, on standard error, each only once in a while.
+class _ProblemHandler(logging.Handler):
+    """Writes the SDK's warnings to standard error, each at most once a minute.
 
-    Of an exception only the kind is told: its words may hold the address with a key in it.
+    Of an exception only the type is logged: its message may hold an address with a key in it.
     """
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self._said_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
-        if now - self._said_at.get(record.msg, float("-inf")) < COMPLAINT_SECONDS:
+        if now - self._logged_at.get(record.msg, float("-inf")) < SAME_PROBLEM_SECONDS:
             return
-        self._said_at[record.msg] = now
-        complain(f"OpenTelemetry: {_without_secrets(record)}")
+        self._logged_at[record.msg] = now
+        log_problem(f"OpenTelemetry: {_without_secrets(record)}")
 
 
 def _without_secrets(record: logging.LogRecord) -> str:
     given = record.args if isinstance(record.args, tuple) else ()
-    told = (type(each).__name__ if isinstance(each, Exception) else each for each in given)
-    words = record.msg % tuple(told) if given else record.msg
+    safe = (type(each).__name__ if isinstance(each, Exception) else each for each in given)
+    words = record.msg % tuple(safe) if given else record.msg
     cause = record.exc_info[0] if record.exc_info else None
     return f"{words} ({cause.__name__})" if cause else words

@@ -1,7 +1,7 @@
-"""A span for each attempt and, in it, one for each step, made from the journal's own times.
+"""Traces: a span for each attempt and, in it, one for each step, with the times of the log.
 
-What goes into a span is listed here by name, so that nothing of a task's params, of its data or of
-an error's words gets out by a field that is added to the journal one day.
+Attributes are listed here by name. So a field that is added to the log one day can't leak a task's
+params, its data or an error's message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 EXECUTION = "perago.execution.id"
 WORKSPACE_STEP = AttemptStep.DIRECTORY
 WORKSPACE_FIELDS = ("repository", "branch", "ref")
-"""Said by that step, and true of the whole attempt: as ``perago.workspace.FIELD``."""
+"""Fields of that step that describe the whole attempt: as ``perago.workspace.FIELD``."""
 SPAN_FIELDS = {
     AttemptStep.FETCH: ("objects", "bytes", "objects_moved", "bytes_moved"),
     AttemptStep.PRE: ("guardrails",),
@@ -50,15 +50,15 @@ SPAN_FIELDS = {
     "publish.read_back": ("head", "found", "proven_absent"),
     AttemptStep.REPORT: ("status", "accepted"),
 }
-"""The journal's fields that a step's span, or a remark's event, has: as ``perago.STEP.FIELD``."""
+"""The log's fields that a step's span, or an event between steps, has: ``perago.STEP.FIELD``."""
 
 
 @dataclass(slots=True)
 class _Traced:
-    """An attempt under way, and the step it is at. Times are nanoseconds since 1970."""
+    """A running attempt and its current step. Times are nanoseconds since 1970."""
 
     span: Span
-    told_until: int
+    last_ended: int
     step: AttemptStep | None = None
     step_began: int = 0
     error: str | None = None
@@ -123,16 +123,16 @@ class TracesObserver:
         error = str(fields["error"]) if "error" in fields else None
         traced.error = error or traced.error
         took = int(seconds * 1e9)
-        # The journal cuts its times off after milliseconds, in which several steps may have ended.
-        began = max(ended - took, traced.told_until)
+        # The log's times are in milliseconds, and several steps may end in one.
+        began = max(ended - took, traced.last_ended)
         self._add_step(traced, step, began, began + took, attributes=attributes, error=error)
 
     def _attempt_ended(self, traced: _Traced, event: AttemptEnded) -> None:
         """Without the event's reason, which may quote a task's data."""
-        ended = max(time.time_ns(), traced.told_until)
+        ended = max(time.time_ns(), traced.last_ended)
         failed = not event.accepted or event.status is not TaskStatus.COMPLETED
         error = (traced.error or event.word.lower()) if failed else None
-        if traced.step is not None:  # its executor is gone, and can't say how that step ended
+        if traced.step is not None:  # its executor died during it
             self._add_step(traced, traced.step, traced.step_began, ended, error=error)
         traced.span.set_attributes({STATUS: event.word, ACCEPTED: event.accepted})
         _mark(traced.span, error)
@@ -148,7 +148,7 @@ class TracesObserver:
         error: str | None,
         attributes: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
-        traced.told_until = ended
+        traced.last_ended = ended
         span = self._tracer.start_span(
             step,
             context=set_span_in_context(traced.span, Context()),
@@ -176,7 +176,7 @@ def _named(
 
 
 def _nanoseconds(at: object) -> int:
-    """The time of a journal's event; now, if it has none."""
+    """The time of a log event; now, if it has none."""
     try:
         return int(datetime.fromisoformat(str(at)).timestamp() * 1e9)
     except ValueError:

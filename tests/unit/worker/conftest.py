@@ -12,8 +12,7 @@ from perago.flow.lifecycle import run_attempt
 from perago.model.attempt import Execution
 from perago.testing import Bench
 from perago.wiring import system_clock
-from perago.worker.attempt_log import AttemptLog, ExecutorJournal, Outbox
-from perago.worker.body_isolation import Output
+from perago.worker.attempt_log import AttemptLog, ExecutorJournal, Outbox, OutputStreams
 from perago.worker.events import (
     AttemptEnded,
     AttemptStarted,
@@ -22,8 +21,7 @@ from perago.worker.events import (
     StepProgressed,
     StepStarted,
 )
-from perago.worker.executor_handle import SharedStep
-from perago.worker.messages import StepEnd, StepProgress, StepStart
+from perago.worker.messages import SharedStep, StepEnd, StepProgress, StepStart
 
 
 class Secrets(BaseModel):
@@ -68,9 +66,9 @@ def attempt_under(bench, tmp_path):
 
         ours, theirs = Pipe(duplex=False)
         with ours, theirs:
-            outbox = Outbox(theirs, orphaned=lambda: pytest.fail("nobody listens"))
-            record = AttemptLog(tmp_path / "events", tmp_path / "log", Output(), spool=None)
-            journal = ExecutorJournal(execution, record, outbox, SharedStep.new())
+            outbox = Outbox(theirs, on_orphaned=lambda: pytest.fail("nobody listens"))
+            log = AttemptLog(tmp_path / "events", tmp_path / "log", OutputStreams(), spool=None)
+            journal = ExecutorJournal(execution, log, outbox, SharedStep.new())
             runtime = replace(bench.runtime(), journal=journal, clock=system_clock())
             observer.observe(AttemptStarted(execution))
             outcome = run_attempt(delivery, write, runtime, execution=execution)

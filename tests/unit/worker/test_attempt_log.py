@@ -8,9 +8,8 @@ import textwrap
 
 import pytest
 
-from perago.worker.attempt_log import AttemptLog, claim, release
-from perago.worker.body_isolation import Output
-from perago.worker.messages import spool_of
+from perago.worker.attempt_log import AttemptLog, OutputStreams, collect_spool, move_spool
+from perago.worker.messages import spool_path
 
 
 @pytest.fixture
@@ -22,9 +21,8 @@ def printing(tmp_path):
         script = f"""
             import os, sys
             from pathlib import Path
-            from perago.worker.body_isolation import Output
-            from perago.worker.attempt_log import AttemptLog
-            root, output = Path({str(tmp_path)!r}), Output()
+            from perago.worker.attempt_log import AttemptLog, OutputStreams
+            root, output = Path({str(tmp_path)!r}), OutputStreams()
             def record(name):
                 logs = root / "logs" / name
                 return AttemptLog(logs / "events.jsonl", logs / "out.log", output, {where})
@@ -149,23 +147,23 @@ def test_what_a_body_does_to_the_streams_is_undone(printing, tmp_path, mischief,
 
 
 def test_the_spool_of_a_dead_executor_becomes_the_log_of_what_it_was_at(tmp_path):
-    spool, log = spool_of(tmp_path, 7), tmp_path / "run" / "out.log"
+    spool, log = spool_path(tmp_path, 7), tmp_path / "run" / "out.log"
     spool.write_text("its last words")
-    release(spool, log)
+    collect_spool(spool, log)
     assert log.read_text() == "its last words"
     assert not spool.exists()
 
 
 def test_the_spool_of_an_idle_or_silent_executor_goes_with_it(tmp_path):
     for printed in (None, tmp_path / "run" / "out.log"):
-        spool = spool_of(tmp_path, 7)
+        spool = spool_path(tmp_path, 7)
         spool.touch()
-        release(spool, printed)
+        collect_spool(spool, printed)
         assert list(tmp_path.iterdir()) == []
-    release(spool, None)  # gone already
+    collect_spool(spool, None)  # gone already
 
 
-@pytest.mark.parametrize("put", [claim, release])
+@pytest.mark.parametrize("put", [move_spool, collect_spool])
 def test_what_can_not_be_put_in_its_place_stays_where_it_is(tmp_path, capsys, put):
     spool, in_the_way = tmp_path / "spool", tmp_path / "file"
     spool.write_text("kept")
@@ -176,6 +174,6 @@ def test_what_can_not_be_put_in_its_place_stays_where_it_is(tmp_path, capsys, pu
 
 
 def test_events_are_written_as_they_come_where_there_is_no_spool(tmp_path):
-    record = AttemptLog(tmp_path / "events", tmp_path / "out", Output(), spool=None)
+    record = AttemptLog(tmp_path / "events", tmp_path / "out", OutputStreams(), spool=None)
     record.event({"step": "body", "where": os.fspath(tmp_path)})
     assert json.loads((tmp_path / "events").read_text())["step"] == "body"

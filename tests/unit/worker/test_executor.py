@@ -1,9 +1,8 @@
-"""How an executor's two threads share its line to the supervisor."""
+"""How an executor receives the supervisor's messages while its main thread runs attempts."""
 
 import threading
 import time
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ from perago.model.attempt import Attempt, Delivery, Execution, TaskStatus
 from perago.model.outcome import AttemptOutcome, TaskReport
 from perago.worker import executor as module
 from perago.worker.executor import Executor
-from perago.worker.executor_handle import SharedStep
 from perago.worker.messages import (
     Assignment,
     Finished,
     HeartbeatsStopped,
     LeaseRenewed,
     Ready,
-    Reporting,
+    ReportPending,
+    SharedStep,
 )
 
 PATIENCE_SECONDS = 10.0
@@ -30,19 +29,21 @@ _LINES = []
 
 class Journal:
     def lasts(self):
-        pass
+        """Takes longer than what is left of the attempt."""
+        time.sleep(0.003)
 
 
-class Minding(Executor):
+class Scripted(Executor):
     """Its attempts do what the test says, with the lease they have."""
 
     def __init__(self, connection, body):
         super().__init__(connection, SharedStep.new(), runtime=None, spool=None)
         self._body = body
 
-    def _recorded(self, assignment):
-        with self._minded(Journal()):
-            self._body(self._lease, assignment)
+    def _run(self, assignment):
+        self._listener.attempt_began(Journal())
+        self._body(self._lease, assignment)
+        self._listener.attempt_ended()
         report = TaskReport(TaskStatus.COMPLETED)
         return AttemptOutcome(assignment.execution.id, report, accepted=True)
 
@@ -55,7 +56,7 @@ def serving(monkeypatch):
     def serve(body):
         ours, theirs = Pipe()
         _LINES.append(ours)
-        executor = Minding(theirs, body)
+        executor = Scripted(theirs, body)
         threading.Thread(target=executor.serve, args=((),), daemon=True).start()
         assert ours.recv() == [Ready()]
         return ours
@@ -83,15 +84,7 @@ def heard(line):
     return line.recv()
 
 
-def test_no_assignment_is_lost_that_comes_the_moment_an_attempt_that_lasts_is_over(
-    serving, monkeypatch
-):
-    def wake_up_late(connections):
-        wait(connections)
-        time.sleep(0.003)
-        return wait(connections, 0)
-
-    monkeypatch.setattr(module, "wait", wake_up_late)
+def test_no_assignment_is_lost_that_comes_the_moment_an_attempt_that_lasts_is_over(serving):
     line = serving(lambda _lease, _given: time.sleep(0.004))
     for number in range(100):
         line.send(assignment(number))
@@ -114,6 +107,6 @@ def test_the_lease_of_an_attempt_that_lasts_is_renewed(serving):
 def test_an_attempt_that_may_meet_a_heartbeat_waits_until_there_is_none(serving):
     line = serving(lambda lease, _given: lease.stop_heartbeats())
     line.send(assignment(1, heartbeat_seconds=1.0))
-    assert heard(line) == [Reporting()]
+    assert heard(line) == [ReportPending()]
     line.send(HeartbeatsStopped("1#1"))
     assert isinstance(heard(line)[-1], Finished)

@@ -18,19 +18,19 @@ from perago.worker.health import (
     Endpoint,
     ServiceState,
     WorkerHealth,
-    hindrance,
-    illness,
+    liveness_problem,
     parse_address,
+    readiness_problem,
     serving,
 )
 
 FREE = "127.0.0.1:0"
-WELL = ServiceState(turned_at=100.0, executors_ready=2, orchestrator_heard=True)
+WELL = ServiceState(ticked_at=100.0, executors_ready=2, orchestrator_answered=True)
 AWAY = "orchestrator_unavailable"
 
 
 def state(**changes):
-    values = {"turned_at": 100.0, "executors_ready": 2, "orchestrator_heard": True}
+    values = {"ticked_at": 100.0, "executors_ready": 2, "orchestrator_answered": True}
     return ServiceState(**values | changes)
 
 
@@ -42,16 +42,19 @@ def state(**changes):
     [
         (state(), 1.0, None, None),
         (state(executors_ready=0), 1.0, None, "no executor is up"),
-        (state(orchestrator_heard=False), 1.0, None, "hasn't answered yet"),
-        (state(orchestrator_trouble=AWAY), 1.0, None, AWAY),
+        (state(orchestrator_answered=False), 1.0, None, "hasn't answered yet"),
+        (state(orchestrator_problem=AWAY), 1.0, None, AWAY),
         (state(stopping=True), 1.0, None, "stopping"),
         (state(), STUCK_SECONDS, "stood still for 30 s", "stood still for 30 s"),
         (state(stopping=True), STUCK_SECONDS, None, "stopping"),
     ],
 )
 def test_a_worker_is_well_and_ready_or_there_is_a_reason(given, later, ill, hindered):
-    now = given.turned_at + later
-    for expected, verdict in ((ill, illness(given, now)), (hindered, hindrance(given, now))):
+    now = given.ticked_at + later
+    for expected, verdict in (
+        (ill, liveness_problem(given, now)),
+        (hindered, readiness_problem(given, now)),
+    ):
         assert (verdict is None) == (expected is None)
         assert expected is None or expected in verdict
 
@@ -65,7 +68,7 @@ def ask():
     started = []
 
     def start(given=None, metrics=None):
-        shown = given or state(turned_at=time.monotonic())
+        shown = given or state(ticked_at=time.monotonic())
         endpoint = Endpoint(FREE, lambda: shown, metrics)
         endpoint.start()
         started.append(endpoint)
@@ -93,7 +96,7 @@ def test_health_and_readiness_are_200_while_all_is_well(ask):
 
 
 def test_readiness_is_503_with_the_reason_while_the_orchestrator_is_away(ask):
-    asked = ask(state(turned_at=time.monotonic(), orchestrator_trouble=AWAY))
+    asked = ask(state(ticked_at=time.monotonic(), orchestrator_problem=AWAY))
     status, reason, _ = asked("/ready")
     assert status == 503
     assert AWAY in reason
@@ -101,7 +104,7 @@ def test_readiness_is_503_with_the_reason_while_the_orchestrator_is_away(ask):
 
 
 def test_health_is_503_once_the_loop_stands_still(ask):
-    status, reason, _ = ask(state(turned_at=time.monotonic() - 2 * STUCK_SECONDS))("/health")
+    status, reason, _ = ask(state(ticked_at=time.monotonic() - 2 * STUCK_SECONDS))("/health")
     assert status == 503
     assert "stood still" in reason
 
@@ -133,7 +136,7 @@ def test_the_answer_does_not_tell_the_python_version(ask):
 
 
 def test_a_client_that_says_nothing_keeps_nobody_else_waiting():
-    endpoint = Endpoint(FREE, lambda: state(turned_at=time.monotonic()), None)
+    endpoint = Endpoint(FREE, lambda: state(ticked_at=time.monotonic()), None)
     endpoint.start()
     with socket.create_connection(("127.0.0.1", endpoint.port)):
         assert _ask(endpoint.port, "/health")[0] == 200
@@ -202,24 +205,24 @@ def test_a_host_that_is_not_this_machine_is_refused():
 
 class Service:
     def __init__(self):
-        self.turned_at, self.executors_ready, self.stopping = time.monotonic(), 0, False
+        self.ticked_at, self.executors_ready, self.stopping = time.monotonic(), 0, False
 
 
 def test_readiness_follows_a_service_from_its_start_to_its_end():
-    standing, service = WorkerHealth(), Service()
+    health, service = WorkerHealth(), Service()
 
     def reason():
-        return hindrance(standing.state(), time.monotonic())
+        return readiness_problem(health.state(), time.monotonic())
 
     assert reason() == "no executor is up"
-    standing.show(service)
+    health.watch(service)
     service.executors_ready = 1
     assert reason() == "the orchestrator hasn't answered yet"
-    standing.observe(OrchestratorReachable())
+    health.observe(OrchestratorReachable())
     assert reason() is None
-    standing.observe(OrchestratorUnreachable(OrchestratorUnavailableError("not now")))
+    health.observe(OrchestratorUnreachable(OrchestratorUnavailableError("not now")))
     assert AWAY in reason()
-    standing.observe(OrchestratorReachable())
+    health.observe(OrchestratorReachable())
     assert reason() is None
     service.stopping = True
     assert reason() == "stopping"

@@ -23,9 +23,17 @@ from perago.worker.events import (
     Ending,
     StepStarted,
 )
-from perago.worker.lineage import LineageEvent, LineageObserver, Sender, Transition, ended, learned
+from perago.worker.lineage import (
+    LineageEvent,
+    LineageObserver,
+    Sender,
+    Transition,
+    dataset_namespace,
+    ended,
+    learned,
+    lineage_observers,
+)
 from perago.worker.lineage_events import run_event
-from perago.worker.observers import dataset_namespace, lineage
 
 ATTEMPT = Attempt("wf", "clean", 1, 0, "task-id", 0, "songs.clean", "songs")
 EXECUTION = Execution.begin(ATTEMPT)
@@ -224,7 +232,7 @@ def test_events_arrive_in_order_before_the_end(monkeypatch, tmp_path, patience):
         monkeypatch.setenv("OPENLINEAGE_URL", receiver.address)
         monkeypatch.setenv("OPENLINEAGE_API_KEY", "hunter2")
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "music")
-        with lineage(_settings(tmp_path)) as (watcher,):
+        with lineage_observers(_settings(tmp_path)) as (watcher,):
             watcher.observe(AttemptStarted(EXECUTION))
             watcher.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
         assert "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__URL" not in os.environ
@@ -242,7 +250,7 @@ def test_a_receiver_that_refuses_is_complained_about_once_without_secrets(
 ):
     with LineageReceiver(status=401) as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", f"{receiver.address}/?key=hunter2")
-        with lineage(_settings(tmp_path)) as (watcher,):
+        with lineage_observers(_settings(tmp_path)) as (watcher,):
             watcher.observe(AttemptStarted(EXECUTION))
             watcher.observe(AttemptEnded(ATTEMPT, Ending.ACCEPTED, TaskStatus.COMPLETED))
     (line,) = capfd.readouterr().err.splitlines()
@@ -262,14 +270,14 @@ def test_a_receiver_that_does_not_answer_slows_no_attempt_and_ends_in_time(
         sender.send(BEGUN)
     sender.close()
     assert time.monotonic() - began < 4  # one request alone may take 5 s
-    assert complaints == [f"more than {sending.QUEUE_LENGTH} events wait to be taken"]
+    assert complaints == [f"more than {sending.QUEUE_LENGTH} events wait to be sent"]
 
 
 def test_a_setting_that_is_wrong_costs_the_lineage_and_nothing_else(
     monkeypatch, tmp_path, patience, capfd
 ):
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "no.such.Transport")
-    with lineage(_settings(tmp_path)) as (watcher,):
+    with lineage_observers(_settings(tmp_path)) as (watcher,):
         watcher.observe(AttemptStarted(EXECUTION))
     (line,) = capfd.readouterr().err.splitlines()
     assert json.loads(line)["message"].startswith("lineage is lost: ")
@@ -279,14 +287,14 @@ def test_a_setting_that_is_wrong_costs_the_lineage_and_nothing_else(
 
 
 def test_nobody_watches_where_nothing_is_set_up(tmp_path):
-    with lineage(_settings(tmp_path)) as watchers:
+    with lineage_observers(_settings(tmp_path)) as watchers:
         assert watchers == []
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("OPENLINEAGE_URL", "http://catalogue.example")
-    monkeypatch.setattr("perago.worker.observers.find_spec", lambda _name: None)
-    with lineage(_settings(tmp_path)) as watchers:
+    monkeypatch.setattr("perago.worker.lineage.find_spec", lambda _name: None)
+    with lineage_observers(_settings(tmp_path)) as watchers:
         assert watchers == []
     assert "perago-runtime[lineage]" in json.loads(capfd.readouterr().err)["fix"]
 
@@ -296,9 +304,9 @@ def test_openlineage_is_not_imported_to_be_ready(tmp_path):
         import sys
         import perago.worker.local_runner
         from perago.settings import Settings
-        from perago.worker.observers import lineage
+        from perago.worker.lineage import lineage_observers
 
-        with lineage(Settings(_env_file=None)):
+        with lineage_observers(Settings(_env_file=None)):
             print([name for name in sys.modules if name.startswith("openlineage")])
     """
     told = subprocess.run(

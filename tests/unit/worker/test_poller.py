@@ -11,7 +11,6 @@ import pytest
 from perago.errors import OrchestratorAccessError, OrchestratorUnavailableError
 from perago.model.attempt import Attempt, AttemptSnapshot, Delivery, TaskStatus
 from perago.model.outcome import ReportReceipt, TaskReport
-from perago.worker.heartbeats import LeaseLost
 from perago.worker.messages import (
     AddCredit,
     DropPrefetch,
@@ -27,6 +26,7 @@ from perago.worker.orchestrator_link import (
     DeathReported,
     Delivered,
     GivenBack,
+    LeaseLost,
     OrchestratorReachable,
     OrchestratorUnreachable,
     PollingStopped,
@@ -104,9 +104,9 @@ def poller(orchestrator, told):
     poller = Poller(orchestrator, "worker", lambda *news: [told.put(each) for each in news])
     poller.start()
     yield poller
-    poller.obey(StopPolling())
+    poller.execute(StopPolling())
     for task_id in ("1", "slow", "quick"):
-        poller.obey(ReleaseLease(f"{task_id}#1", tell=False))
+        poller.execute(ReleaseLease(f"{task_id}#1", confirm=False))
 
 
 def next_of(told, *kinds):
@@ -123,11 +123,11 @@ def next_of(told, *kinds):
 
 def test_it_asks_for_no_more_than_it_was_offered(orchestrator, poller, told):
     orchestrator.queue = [delivery(str(n)) for n in range(5)]
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(2))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(2))
     assert {next_of(told, Delivered).delivery.attempt.task_id for _ in range(2)} == {"0", "1"}
     assert max(limit for _, _, limit in orchestrator.asked) == 2
-    poller.obey(AddCredit(1))
+    poller.execute(AddCredit(1))
     assert next_of(told, Delivered).delivery.attempt.task_id == "2"
     assert len(orchestrator.queue) == 2
 
@@ -135,15 +135,15 @@ def test_it_asks_for_no_more_than_it_was_offered(orchestrator, poller, told):
 def test_it_asks_for_nothing_before_it_knows_what_and_after_it_is_told_to_stop(
     orchestrator, poller, told
 ):
-    poller.obey(AddCredit(1))
+    poller.execute(AddCredit(1))
     assert orchestrator.asked == []
-    poller.obey(SetTasks(("task",)))
+    poller.execute(SetTasks(("task",)))
     next_of(told, OrchestratorReachable)
-    poller.obey(StopPolling())
+    poller.execute(StopPolling())
     next_of(told, PollingStopped)
     before = len(orchestrator.asked)
     orchestrator.queue = [delivery("late")]
-    poller.obey(AddCredit(1))
+    poller.execute(AddCredit(1))
     with pytest.raises(Empty):
         told.get(timeout=1.5)
     assert len(orchestrator.asked) == before
@@ -152,17 +152,17 @@ def test_it_asks_for_nothing_before_it_knows_what_and_after_it_is_told_to_stop(
 def test_what_it_was_being_handed_when_told_to_stop_is_told_first(orchestrator, poller, told):
     orchestrator.queue = [delivery("1")]
     with orchestrator.lock:  # so that the answer takes until here
-        poller.obey(SetTasks(("task",)))
-        poller.obey(AddCredit(1))
+        poller.execute(SetTasks(("task",)))
+        poller.execute(AddCredit(1))
         assert orchestrator.is_asked.wait(PATIENCE_SECONDS)
-        poller.obey(StopPolling())
+        poller.execute(StopPolling())
     assert isinstance(next_of(told, Delivered, PollingStopped), Delivered)
     next_of(told, PollingStopped)
 
 
 def test_it_asks_ever_less_often_while_there_is_nothing(orchestrator, poller):
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(1))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(1))
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(orchestrator.asked) < 7 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -172,21 +172,21 @@ def test_it_asks_ever_less_often_while_there_is_nothing(orchestrator, poller):
 
 
 def test_a_slot_that_becomes_free_is_asked_for_at_once(orchestrator, poller, told):
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(1))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(1))
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(orchestrator.asked) < 7 and time.monotonic() < deadline:
         time.sleep(0.05)
     orchestrator.queue = [delivery("next")]
     began = time.monotonic()
-    poller.obey(AddCredit(1))
-    assert next_of(told, Delivered).asked_at - began < 0.3
+    poller.execute(AddCredit(1))
+    assert next_of(told, Delivered).polled_at - began < 0.3
 
 
 def test_an_orchestrator_that_went_away_is_asked_on_and_said_once(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(1))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(1))
     assert isinstance(
         next_of(told, OrchestratorReachable, OrchestratorUnreachable), OrchestratorUnreachable
     )
@@ -201,7 +201,7 @@ def test_an_orchestrator_that_went_away_is_asked_on_and_said_once(orchestrator, 
 
 
 def hold(poller, held, *, heartbeat=0.05):
-    poller.obey(KeepLease(held, heartbeat, time.monotonic()))
+    poller.execute(KeepLease(held, heartbeat, time.monotonic()))
 
 
 def test_a_lease_in_hand_is_renewed_until_it_is_let_go(orchestrator, poller, told):
@@ -209,7 +209,7 @@ def test_a_lease_in_hand_is_renewed_until_it_is_let_go(orchestrator, poller, tol
     hold(poller, held)
     first = next_of(told, LeaseRenewed)
     assert next_of(told, LeaseRenewed).at > first.at
-    poller.obey(ReleaseLease("1#1", tell=False))
+    poller.execute(ReleaseLease("1#1", confirm=False))
     time.sleep(0.1)
     beats = orchestrator.beats
     time.sleep(0.3)
@@ -283,8 +283,8 @@ def test_while_nobody_answers_a_lease_is_asked_about_no_more_than_once_a_second(
 
 def test_an_error_of_another_kind_is_told_although_one_was_told_before(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(1))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(1))
     assert next_of(told, OrchestratorUnreachable).error.code == "orchestrator_unavailable"
     orchestrator.poll = _refuse
     assert next_of(told, OrchestratorUnreachable).error.code == "orchestrator_access"
@@ -307,7 +307,7 @@ REPORT = TaskReport(TaskStatus.FAILED, reason="its process died")
 
 def test_the_dead_are_spoken_for_until_that_is_heard(orchestrator, poller, told):
     orchestrator.away = True
-    poller.obey(ReportDeath(delivery("1"), REPORT))
+    poller.execute(ReportDeath(delivery("1"), REPORT))
     next_of(told, OrchestratorUnreachable)
     orchestrator.away = False
     assert next_of(told, DeathReported) == DeathReported(
@@ -318,23 +318,23 @@ def test_the_dead_are_spoken_for_until_that_is_heard(orchestrator, poller, told)
 
 def test_nobody_speaks_for_an_attempt_that_is_somebody_elses_now(orchestrator, poller, told):
     orchestrator.poll_count = 2
-    poller.obey(ReportDeath(delivery("1"), REPORT))
+    poller.execute(ReportDeath(delivery("1"), REPORT))
     assert next_of(told, DeathReported) == DeathReported("1#1", None)
     assert orchestrator.reports == []
 
 
 def test_what_is_given_back_is_told(orchestrator, poller, told):
-    poller.obey(GiveBack(delivery("1")))
+    poller.execute(GiveBack(delivery("1")))
     assert next_of(told, GivenBack) == GivenBack("1#1", accepted=True)
     orchestrator.away = True
-    poller.obey(GiveBack(delivery("2")))
+    poller.execute(GiveBack(delivery("2")))
     assert next_of(told, GivenBack) == GivenBack("2#1", accepted=False)
 
 
 def test_offers_to_work_ahead_are_dropped_when_there_is_no_more(orchestrator, poller, told):
     orchestrator.queue = [delivery(str(n)) for n in range(3)]
-    poller.obey(SetTasks(("task",)))
-    poller.obey(AddCredit(2, ahead=4))
+    poller.execute(SetTasks(("task",)))
+    poller.execute(AddCredit(2, ahead=4))
     assert [next_of(told, Delivered).delivery.attempt.task_id for _ in range(3)] == ["0", "1", "2"]
     assert next_of(told, QueueEmpty).dropped == 3
     orchestrator.queue = [delivery("late")]
@@ -343,6 +343,6 @@ def test_offers_to_work_ahead_are_dropped_when_there_is_no_more(orchestrator, po
 
 
 def test_offers_to_work_ahead_are_dropped_when_they_are_withdrawn(poller, told):
-    poller.obey(AddCredit(1, ahead=4))
-    poller.obey(DropPrefetch())
+    poller.execute(AddCredit(1, ahead=4))
+    poller.execute(DropPrefetch())
     assert next_of(told, QueueEmpty).dropped == 4

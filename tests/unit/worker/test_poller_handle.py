@@ -20,16 +20,16 @@ DELIVERY = Delivery(Attempt("run", "step", 1, 0, "1", 0, "task"), {}, "worker", 
 
 
 @pytest.fixture
-def desk():
-    desk = PollerHandle(ConductorOrchestrator(NOBODY), system_clock(), worker_id="worker")
-    yield desk
-    desk.close()
+def link():
+    link = PollerHandle(ConductorOrchestrator(NOBODY), system_clock(), worker_id="worker")
+    yield link
+    link.close()
 
 
-def next_of(desk, kind):
+def next_of(link, kind):
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        for told in desk.news():
+        for told in link.events():
             if isinstance(told, kind):
                 return told
         time.sleep(0.01)
@@ -39,15 +39,15 @@ def next_of(desk, kind):
 @pytest.mark.parametrize(
     ("order", "kind"),
     [
-        (lambda desk: desk.let_go("1", tell=True), HeartbeatsStopped),
-        (lambda desk: desk.give_back(DELIVERY), GivenBack),
-        (lambda desk: desk.stop_asking(), PollingStopped),
+        (lambda link: link.release_lease("1", confirm=True), HeartbeatsStopped),
+        (lambda link: link.give_back(DELIVERY), GivenBack),
+        (lambda link: link.stop_polling(), PollingStopped),
     ],
     ids=["let go", "give back", "stop asking"],
 )
-def test_what_the_dead_poller_owed_is_told_by_its_successor(order, kind, desk):
-    os.kill(desk.pid, signal.SIGSTOP)
-    order(desk)
-    os.kill(desk.pid, signal.SIGKILL)
-    assert next_of(desk, kind)
-    assert desk.restarts == 1
+def test_what_the_dead_poller_owed_is_told_by_its_successor(order, kind, link):
+    os.kill(link.pid, signal.SIGSTOP)
+    order(link)
+    os.kill(link.pid, signal.SIGKILL)
+    assert next_of(link, kind)
+    assert link.restarts == 1

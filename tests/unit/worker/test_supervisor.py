@@ -10,15 +10,15 @@ from pydantic import BaseModel
 
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.errors import OrchestratorUnavailableError
-from perago.model.attempt import TaskStatus
+from perago.model.attempt import AttemptStep, TaskStatus
 from perago.settings import Settings
 from perago.testing import Bench
-from perago.worker.cleanup import clear_leftovers
+from perago.worker.cleanup import remove_leftovers
 from perago.worker.events import NullObserver
 from perago.worker.messages import ExecutorConfig, Ready, StepStart
 from perago.worker.orchestrator_link import InlineLink
 from perago.worker.slot import Slot
-from perago.worker.supervisor import Served, Supervisor, WorkerPaths
+from perago.worker.supervisor import Supervisor, TaskTarget, WorkerPaths
 
 
 class Nothing(BaseModel):
@@ -41,7 +41,7 @@ class ScriptedExecutor:
 
     said: list = field(default_factory=lambda: [Ready()])
     cause: str | None = None
-    step: str = ""
+    step: AttemptStep | None = None
     pid: int = 0
 
     def __post_init__(self):
@@ -56,7 +56,7 @@ class ScriptedExecutor:
         return said
 
     def assign(self, _assignment):
-        self.step = ""
+        self.step = None
 
     def send(self, message):
         pass
@@ -130,21 +130,21 @@ def supervise(bench, executors, tmp_path):
     def make(store=None, orchestrator=None):
         run = bench.queue.get(bench.start(step))
         store = store or bench.store
-        settings, watcher = Settings(home=tmp_path / "home"), NullObserver()
-        desk = InlineLink(orchestrator or bench.queue, bench.clock, worker_id="worker-1")
-        desk.serve([planned.task_name for planned in run.plan.steps])
+        settings, observer = Settings(home=tmp_path / "home"), NullObserver()
+        link = InlineLink(orchestrator or bench.queue, bench.clock, worker_id="worker-1")
+        link.set_tasks([planned.task_name for planned in run.plan.steps])
         supervisor = Supervisor(
-            desk,
-            [Slot(ExecutorConfig(settings), bench.clock, watcher, start)],
-            lambda _attempt: Served(run.plan.steps[0].module, run.plan.steps[0].controls),
+            link,
+            [Slot(ExecutorConfig(settings), bench.clock, observer, start)],
+            lambda _attempt: TaskTarget(run.plan.steps[0].module, run.plan.steps[0].controls),
             paths=WorkerPaths(
-                logs=lambda _attempt: tmp_path,
-                clear=lambda: clear_leftovers(store, settings.attempts),
+                logs_of=lambda _attempt: tmp_path,
+                clean_up=lambda: remove_leftovers(store, settings.attempts),
                 requests_outlive_us=store.outlives_callers,
                 on="",
             ),
             clock=bench.clock,
-            watcher=watcher,
+            observer=observer,
         )
         made.append(supervisor)
         supervisor.start()
@@ -158,7 +158,7 @@ def supervise(bench, executors, tmp_path):
 
 
 def die_while(executors, doing):
-    executors[-1].said = [StepStart(doing)]
+    executors[-1].said = [StepStart(AttemptStep(doing))]
     executors[-1].cause = "was ended by SIGKILL"
 
 
@@ -205,7 +205,7 @@ def test_an_orchestrator_that_does_not_answer_is_asked_again(bench, supervise, e
     for _ in range(2):
         supervisor.tick(0)
         bench.clock.advance(1)
-    assert supervisor.busy
+    assert supervisor.is_busy
     supervisor.tick(0)
     bench.clock.advance(590)
     assert bench.queue.reload(attempts()[0].attempt).status is TaskStatus.IN_PROGRESS
@@ -226,7 +226,7 @@ def test_what_had_begun_to_publish_by_its_last_word_is_not_given_back(
 ):
     supervisor, attempts = supervise()
     supervisor.tick(0)
-    executors[-1].said = [StepStart(last_word)]
+    executors[-1].said = [StepStart(AttemptStep(last_word))]
     supervisor.leave()
     handed_out = bench.queue.poll([step.name], worker_id="worker-2")
     assert [d.attempt.task_id for d in handed_out] == (

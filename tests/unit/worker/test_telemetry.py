@@ -21,7 +21,7 @@ from perago.errors import RuntimeConfigError
 from perago.model.attempt import Attempt, Execution, TaskStatus
 from perago.worker.events import AttemptEnded, AttemptStarted, Ending, StepEnded
 from perago.worker.metrics import METRICS
-from perago.worker.observers import TelemetryConfig, open_telemetry, wished_for
+from perago.worker.telemetry_config import TelemetryConfig, open_telemetry, telemetry_config
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ATTEMPT = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -56,7 +56,7 @@ ALL, TRACES, METRICS_ENDPOINT = (
 
 
 @pytest.mark.parametrize(
-    ("listen", "environment", "fetched_metrics", "sent_metrics", "sent_traces"),
+    ("listen", "environment", "served_metrics", "sent_metrics", "sent_traces"),
     [
         (None, {}, False, False, False),
         ("9464", {}, True, False, False),
@@ -71,9 +71,9 @@ ALL, TRACES, METRICS_ENDPOINT = (
         ("9464", {ALL: ADDRESS, "OTEL_SDK_DISABLED": "true"}, False, False, False),
     ],
 )
-def test_who_asks_for_what(listen, environment, fetched_metrics, sent_metrics, sent_traces):
-    assert wished_for(listen, environment) == TelemetryConfig(
-        fetched_metrics, sent_metrics, sent_traces
+def test_who_asks_for_what(listen, environment, served_metrics, sent_metrics, sent_traces):
+    assert telemetry_config(listen, environment) == TelemetryConfig(
+        served_metrics, sent_metrics, sent_traces
     )
 
 
@@ -82,7 +82,7 @@ def test_who_asks_for_what(listen, environment, fetched_metrics, sent_metrics, s
 )
 def test_a_protocol_that_is_not_spoken_is_refused_by_name(variable):
     with pytest.raises(RuntimeConfigError, match=f"{variable}='grpc'") as refused:
-        wished_for(None, {ALL: ADDRESS, variable: "grpc"})
+        telemetry_config(None, {ALL: ADDRESS, variable: "grpc"})
     assert "http/protobuf" in refused.value.fix
 
 
@@ -223,7 +223,7 @@ def test_a_process_ends_in_time_though_its_collector_is_silent(silent_collector)
         import time
         from perago.model.attempt import Attempt, Execution, TaskStatus
         from perago.worker.events import AttemptEnded, AttemptStarted, Ending
-        from perago.worker.observers import open_telemetry
+        from perago.worker.telemetry_config import open_telemetry
 
         telemetry = open_telemetry(None)
         attempt = Attempt("wf", "ref", 1, 0, "task-id", 0, "songs.clean")
@@ -345,7 +345,7 @@ def test_without_the_extra_a_worker_goes_on_and_says_why_nothing_is_sent():
     script = """
         import sys
         sys.modules["opentelemetry.sdk.metrics"] = None  # as if it weren't installed
-        from perago.worker.observers import open_telemetry
+        from perago.worker.telemetry_config import open_telemetry
 
         print(open_telemetry("127.0.0.1:9464"))
     """
