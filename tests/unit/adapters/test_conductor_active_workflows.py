@@ -1,4 +1,4 @@
-"""Which workflows an index entry may be about, told from what it shows of their input."""
+"""Which workflows may be on a branch, by the part of their input that the index shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Conductor's answers are told as. The bodies are those of a real server."""
+"""Which errors Conductor's responses become. The bodies are those of a real server."""
 
 import json
 

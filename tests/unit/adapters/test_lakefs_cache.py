@@ -1,4 +1,4 @@
-"""The cache of fetched objects: what it gives out is right or nothing, whatever happens to it."""
+"""The cache of downloaded objects: it copies out right bytes or nothing, whatever happens to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official client as we load it: sooner, and as strict about its arguments as ever."""
+"""Loading the SDK faster, with its argument checks still in place."""
 
 from __future__ import annotations
 

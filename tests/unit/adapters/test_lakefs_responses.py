@@ -1,4 +1,4 @@
-"""What lakeFS's refusals are told as. The messages are those of a real server."""
+"""Which errors lakeFS's refusals become. The messages are those of a real server."""
 
 import pytest
 

@@ -22,7 +22,7 @@ _CACHED_COMMITS = 1000
 
 
 class Queries:
-    """A branch stands for its head commit: its uncommitted objects don't count, unless said."""
+    """Commits and differences of a branch are those of its head, without uncommitted objects."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
