@@ -5,8 +5,11 @@
 ARGS ?=
 BIN := .venv/bin
 
-# Whoever has nothing left to do takes over from the other: what modules share is made once.
+# worksteal: a module's tests stay in one process, which keeps their servers, until the other
+# process has nothing left to do.
 PYTEST = $(BIN)/pytest -n 2 --dist worksteal
+IN_TEST = not slow or core
+IN_QUICK = not slow and not server and not process
 
 # Else each of the many processes compiles anew what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,12 +34,24 @@ demo: env ## Run the whole product on this machine
 	@$(BIN)/perago demo $(ARGS)
 
 .PHONY: test
-test: lint format-check types imports suite ## Everything that must hold before a change lands
+test: lint format-check types imports suite ## Before a change lands: lint, format, types, imports, tests on real servers
 
 .PHONY: quick
-quick: env ## Fast feedback: the tests that are not slow and need no server, no lint
-	$(say) 'Tests that are not slow and need no server (pytest)'
-	@$(PYTEST) -m 'not slow and not server' $(ARGS)
+quick: env ## Fast feedback: the tests that need neither a server nor seconds; no lint
+	$(say) 'Tests that need neither a server nor seconds (pytest)'
+	@$(PYTEST) -m '$(IN_QUICK)' $(ARGS)
+
+.PHONY: suite
+suite: servers ## The tests of `make test` alone
+	$(say) 'Tests, on real lakeFS, Conductor and Spark (pytest, 2 processes)'
+	@$(PYTEST) -m '$(IN_TEST)' $(ARGS)
+
+.PHONY: test-slow
+test-slow: servers ## The other tests: kill matrices, a small soak, table formats, Spark clusters; each benchmark once
+	$(say) 'Tests that `make test` leaves out (pytest, 2 processes)'
+	@$(PYTEST) -m 'not ($(IN_TEST))' $(ARGS)
+	$(say) 'Benchmarks, small'
+	@$(BIN)/python benchmarks/run.py --quick --no-peer
 
 # Once for a machine, a few minutes. Without a registry in reach only CI has to stop here.
 .PHONY: servers
@@ -44,15 +59,10 @@ servers: env ## Get lakeFS, Conductor and Spark's jars for the tests that need t
 	@$(BIN)/perago stack prepare --quiet || if [ "$$CI" = true ]; then exit 1; else \
 		printf '==> %s\n' 'No servers here: the tests that need one will be skipped'; fi
 
-.PHONY: suite
-suite: servers ## The whole test suite alone, two processes side by side
-	$(say) 'The whole test suite (pytest, 2 processes)'
-	@$(PYTEST) $(ARGS)
-
 .PHONY: matrix
-matrix: servers ## Kill workers and servers everywhere: all of what the suite has a part of
+matrix: servers ## Kill workers and servers at every failpoint; `make test` and `make test-slow` have a part of this each
 	$(say) 'Workers and servers killed (pytest, 2 processes)'
-	@$(PYTEST) -m '' $(ARGS) tests/faults/test_zombie.py \
+	@$(PYTEST) $(ARGS) tests/faults/test_zombie.py \
 		tests/integration/test_lakefs_crash_matrix.py \
 		tests/integration/test_conductor_killed.py tests/integration/test_worker_deaths.py \
 		tests/integration/test_worker_leases.py tests/integration/test_worker_servers.py

@@ -218,6 +218,7 @@ def growth_figures(bench: Rig, here: Lake, scale: Scale) -> tuple[Figure, ...]:
                 growth(before[part], after[part]),
             )
             for part in ("supervisor", "poller", "executors")
+            if before[part].resident  # else it is no process of its own
         ),
     )
 

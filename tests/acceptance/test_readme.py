@@ -27,7 +27,7 @@ def test_the_readme_shows_commands_with_their_output():
     assert ROOT / "README.md" in transcripts.pages()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("page", transcripts.pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_the_page_prints_what_the_page_shows(page, tmp_path):
     for command, printed in transcripts.execute(page, tmp_path):

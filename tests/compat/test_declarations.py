@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 MODULES = Path(__file__).parent / "modules"
 SHARED = ["features_build", "metadata_validate", "catalog_report", "spelled_otherwise"]

@@ -73,7 +73,7 @@ def bodies(project):
     return prepare(project)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("how", FAILING)
 def test_a_body_that_breaks_its_process_is_a_failed_attempt_and_is_retried(how, failing):
     failed, retried, after = failing.attempts[how]
@@ -83,7 +83,7 @@ def test_a_body_that_breaks_its_process_is_a_failed_attempt_and_is_retried(how, 
     assert len(failed["reason"]) <= 500
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("how", HARMLESS)
 def test_what_a_body_leaves_behind_in_its_process_stays_its_own(how, harmless):
     misbehaving, after = harmless.attempts[how]
@@ -92,13 +92,13 @@ def test_what_a_body_leaves_behind_in_its_process_stays_its_own(how, harmless):
     assert harmless.log_of(after) == b"printed afterwards\n"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_each_of_them_is_published_once(failing, harmless):
     assert len(failing.published) == 2 + 2 * len(FAILING)
     assert len(harmless.published) == 2 + 2 * len(HARMLESS)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_everything_a_body_prints_is_in_its_log_whatever_its_bytes(harmless):
     binary, much, unflushed = (
         harmless.log_of(harmless.attempts[how][0])
@@ -109,7 +109,7 @@ def test_everything_a_body_prints_is_in_its_log_whatever_its_bytes(harmless):
     assert unflushed == b"unflushed"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["hang", "hang_deaf"])
 def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, bodies):
     ended = bodies.run("bodies:with_retry", "--param", f"retried.how={how}")
@@ -119,7 +119,7 @@ def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, bodies):
     assert bodies.processes() == []
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_body_that_hangs_past_its_time_ends_the_run_if_its_policy_says_so(bodies):
     ended = bodies.run("bodies:without_retry", "--param", "given_up.how=hang", expect=1)
     assert ended["status"] == "TIMED_OUT"

@@ -41,7 +41,7 @@ def assert_goes_on(project):
     project.assert_nothing_left()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_body_is_broken_off(number, chain, until):
     runner = started(chain, until, hold="prune")
@@ -51,7 +51,7 @@ def test_a_body_is_broken_off(number, chain, until):
     assert_goes_on(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("failpoint", "step"),
     [("staging.branch_created", "stage.branch"), ("staging.uploaded", "stage.upload")],
@@ -64,7 +64,7 @@ def test_staging_is_broken_off(failpoint, step, chain, until):
     assert_goes_on(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("failpoint", ["publish.decided", "publish.done"])
 def test_a_publication_under_way_is_finished_first(failpoint, chain, until):
     runner = started(
@@ -77,7 +77,7 @@ def test_a_publication_under_way_is_finished_first(failpoint, chain, until):
     assert_goes_on(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_pressing_it_again_breaks_off_a_publication_that_takes_too_long(chain, until):
     runner = started(chain, until, failpoints="publish.done=delay:600", after="publish")
 
@@ -92,7 +92,7 @@ def test_pressing_it_again_breaks_off_a_publication_that_takes_too_long(chain, u
     assert_goes_on(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_cancelling_from_outside_stops_the_body_soon(chain, until):
     runner = started(chain, until, hold="grow")
     executor = chain.executor_of(runner)

@@ -56,7 +56,7 @@ def test_an_undisturbed_run_gives_the_expected_tree_and_history(chain):
     assert exported(chain) == UNDISTURBED
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("failpoint", HELD_AT)
 def test_a_runner_killed_while_its_executor_is_at(failpoint, chain, until):
     step, reference = HELD_AT[failpoint]
@@ -72,7 +72,7 @@ def test_a_runner_killed_while_its_executor_is_at(failpoint, chain, until):
     assert_as_if_undisturbed(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_children_of_a_body_end_with_its_orphaned_executor(chain, until):
     flag = chain.directory / "child"
     runner = chain.start("run", "chain:chain", HOLD=f"child:{flag}")
@@ -83,7 +83,7 @@ def test_children_of_a_body_end_with_its_orphaned_executor(chain, until):
     until(lambda: not chain.processes(), "the executor and the body's child to end")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(8))
 def test_a_runner_killed_at_a_random_moment(seed, chain, until):
     runner = chain.start("run", "chain:chain")
@@ -102,7 +102,7 @@ def test_a_runner_killed_at_a_random_moment(seed, chain, until):
     assert_as_if_undisturbed(chain)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_run_killed_over_and_over_still_ends_as_if_undisturbed(chain):
     dice = random.Random(20)
     runner = chain.start("run", "chain:chain")
@@ -119,7 +119,7 @@ def test_a_run_killed_over_and_over_still_ends_as_if_undisturbed(chain):
     assert exported(chain) == UNDISTURBED
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_run_whose_executor_cannot_start_says_so_and_can_be_resumed(chain):
     broken = chain.directory / "broken"
     broken.mkdir()

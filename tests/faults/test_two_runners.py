@@ -26,7 +26,7 @@ def refusal_of(project, *arguments):
     return json.loads(project.output_of(process)[1])["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_run_has_one_runner(busy):
     error = refusal_of(busy, "--resume")
     assert error["code"] == "run_busy"
@@ -34,14 +34,14 @@ def test_a_run_has_one_runner(busy):
     assert [record.status for record in busy.only_run.attempts] == ["IN_PROGRESS"]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_branch_has_one_run(busy):
     error = refusal_of(busy, "chain:chain")
     assert error["code"] == "branch_busy"
     assert busy.only_run.id in error["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_another_runner_leaves_the_living_alone(busy):
     busy.store.create_branch("chain", "other", busy.only_run.workspace.ref)
     (working,) = busy.settings.attempts.iterdir()
@@ -55,7 +55,7 @@ def test_another_runner_leaves_the_living_alone(busy):
     busy.assert_nothing_left()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_runs_on_different_branches_of_one_store_go_on_side_by_side(chain):
     seed = chain.store.head("chain", "main").id
     branches = ["main", "one", "two"]

@@ -15,7 +15,7 @@ FAILPOINTS = ["staging.uploaded", "fence2.passed", "publish.decided"]
 ONE_OF_THEM = FAILPOINTS[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("failpoint", "first_back"),
     [

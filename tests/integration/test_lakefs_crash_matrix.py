@@ -1,6 +1,6 @@
 """The crash matrix on a real lakeFS: the worker killed at every failpoint, and lakeFS itself.
 
-All of the latter is a part of `make matrix`; what CI runs every time is what differs.
+`make test` kills the worker at every failpoint; `make test-slow` has the rest.
 """
 
 import threading
@@ -86,6 +86,7 @@ class TestFenced(CrashMatrix):
 
 
 @each_failpoint(of="publish.")
+@pytest.mark.slow
 def test_without_the_fence_too(way, failpoint, worker_on, lakefs_server):
     worker_on(lakefs_server, way, "soft").assert_recovers_from_death(at=failpoint, on=way)
 
@@ -135,6 +136,7 @@ def recover(worker, way):
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.slow
 class TestServerKilled:
     def killed_then_restarted(self, worker, way, failpoint, server):
         before = len(worker.record.attempts)

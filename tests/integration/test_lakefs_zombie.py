@@ -25,8 +25,6 @@ from perago.testing import ManualClock
 from perago.testing.conformance.store import StoreBench
 from perago.wiring import open_queue, open_store
 
-pytestmark = pytest.mark.slow
-
 PROCESS_SECONDS = 60
 WORKER = """
 from perago.flow.lifecycle import run_attempt

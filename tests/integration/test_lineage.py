@@ -124,6 +124,7 @@ def test_what_spark_tells_of_its_own_jobs_is_a_child_of_the_attempt(songs):
     assert "COMPLETE" in _told(jobs)
 
 
+@pytest.mark.core
 def test_an_attempt_that_was_killed_has_failed_and_its_retry_is_another_run(tmp_path):
     with LineageReceiver() as receiver:
         died = f"die_once.marker={tmp_path / 'died'}"

@@ -74,6 +74,7 @@ def jobs_of(spark, group, work):
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
+@pytest.mark.core
 def test_rules_that_hold_find_nothing(songs, artists):
     rules = require_table(
         "songs",
@@ -90,6 +91,7 @@ def test_rules_that_hold_find_nothing(songs, artists):
     assert len(report.results) == len(rules.rules)
 
 
+@pytest.mark.core
 def test_a_violation_names_the_rule_the_count_and_sample_rows(songs, artists):
     rules = require_table(
         "songs",
@@ -119,6 +121,7 @@ def test_a_violation_names_the_rule_the_count_and_sample_rows(songs, artists):
     assert [result.count for result in report.results] == [None, 1, 2, 5, 2]
 
 
+@pytest.mark.core
 def test_hidden_values_are_in_no_sentence_and_no_document(songs, artists):
     rules = require_table(
         "songs",
@@ -153,6 +156,7 @@ def test_columns_and_types_are_told_by_the_schema_alone(spark, songs):
     assert jobs_of(spark, "schema", check) == 0
 
 
+@pytest.mark.core
 def test_rules_on_the_rows_of_one_table_share_one_pass(spark, songs):
     one = require_table("songs", rows=1, not_null=["id", "artist"], where="id > 0")
     other = require_table("songs", where=["id > 1", "id > 2"], fingerprint=True, hide_values=True)
@@ -509,6 +513,7 @@ OVER_CONNECT = """
 """
 
 
+@pytest.mark.core
 def test_reports_are_the_same_over_spark_connect(spark, tmp_path):
     environment = {
         name: value

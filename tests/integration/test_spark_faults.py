@@ -327,6 +327,7 @@ def disturbed(lakefs_server, tmp_path):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.core
 def test_a_driver_killed_during_a_write_is_followed_by_one_that_publishes(disturbed, tmp_path):
     flag = tmp_path / "writing"
     process = disturbed.start(HOLD_WRITE=flag)

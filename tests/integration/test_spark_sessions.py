@@ -122,6 +122,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("kind", LEFT)
+@pytest.mark.core
 def test_a_task_does_not_see_what_the_one_before_left(place, kind):
     leave, look = LEFT[kind]
 
@@ -185,6 +186,7 @@ def test_every_attempt_s_jobs_are_a_group_of_its_own(place):
 # --- jobs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_job_that_a_body_leaves_running_is_ended_before_anything_is_staged(place):
     threads, jobs, ends = [], [], []
 
@@ -262,6 +264,7 @@ def _count_forever(spark):
 # --- secrets -------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_the_key_s_secret_is_nowhere_to_be_seen(place, settings, lakefs_server):
     shown = {}
 

@@ -65,6 +65,7 @@ def task_module(project):
 # --- what a machine lacks ------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_without_pyspark_a_run_says_what_to_install(project, task_module):
     (project / "sitecustomize.py").write_text(WITHOUT_PYSPARK)
     ended = subprocess.run(
@@ -270,6 +271,7 @@ def test_a_corrupt_parquet_file_is_named(place, change):
     assert Path(key).name in reason
 
 
+@pytest.mark.core
 def test_a_column_that_is_no_longer_there_is_named_with_those_that_are(place):
     place.answer(write_table)
     reason = one_line(place.failure(lambda ws: ws.table("t").select("seconds").count()))

@@ -84,6 +84,7 @@ def test_a_file_written_anew_under_its_old_name_is_a_change_and_the_old_one_stay
 
 
 @on_embedded
+@pytest.mark.core
 def test_what_spark_wrote_is_taken_into_the_store_without_a_second_copy(place):
     written = []
 
@@ -109,6 +110,7 @@ def test_what_spark_wrote_is_taken_into_the_store_without_a_second_copy(place):
 # --- reading -------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_an_input_stays_as_it_was_at_its_commit_while_the_branch_moves_on(place):
     place.bench.write({"raw/a.jsonl": LINE})
 
@@ -273,6 +275,7 @@ def test_who_no_longer_counts_gets_no_branch_to_write_to(place):
 # --- failures ------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_body_that_fails_after_writing_leaves_the_branch_as_it_was(place):
     with_table(place, 1)
 
@@ -284,6 +287,7 @@ def test_a_body_that_fails_after_writing_leaves_the_branch_as_it_was(place):
     assert place.rows("t") == [{"n": 1}]
 
 
+@pytest.mark.core
 def test_a_failing_check_of_what_would_be_published_leaves_the_branch_as_it_was(place):
     with_table(place, 1)
 
@@ -297,6 +301,7 @@ def test_a_failing_check_of_what_would_be_published_leaves_the_branch_as_it_was(
 
 
 @pytest.mark.parametrize("path", [PublishPath.MERGED, PublishPath.REPLACED])
+@pytest.mark.core
 def test_the_published_commit_tells_what_was_found_in_its_tables(place, path):
     with_table(place, 1)
     before = place.bench.head
@@ -322,6 +327,7 @@ def test_the_published_commit_tells_what_was_found_in_its_tables(place, path):
     place.assert_nothing_left()
 
 
+@pytest.mark.core
 def test_a_retry_after_a_failed_attempt_starts_from_the_input_again(place):
     with_table(place, 1)
     attempts = []
@@ -357,6 +363,7 @@ def test_an_output_below_a_file_is_refused_before_there_is_a_branch(place):
     assert "stage.branch" not in place.journal.steps()
 
 
+@pytest.mark.core
 def test_an_input_can_not_be_written(place):
     with_table(place, 1)
     before = place.files()

@@ -32,6 +32,7 @@ def place(spark_driver, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "expected"), [("overwrite", [2]), ("append", [1, 2]), ("ignore", [1])]
 )
+@pytest.mark.core
 def test_a_mode_of_writing_means_what_it_always_does(place, mode, expected):
     with_table(place, 1)
     before = place.objects()
@@ -47,6 +48,7 @@ def test_a_mode_of_writing_means_what_it_always_does(place, mode, expected):
     place.assert_nothing_left()
 
 
+@pytest.mark.core
 def test_writing_a_table_that_is_there_already_is_an_error_unless_a_mode_says_otherwise(place):
     with_table(place, 1)
     assert "already exists" in place.failure(lambda ws: write(numbers(ws, 2), ws.output("t")))
@@ -141,6 +143,7 @@ def test_overwriting_what_lies_above_takes_all_below_with_it(place):
     assert place.rows("all") == [{"n": 3}]
 
 
+@pytest.mark.core
 def test_what_a_body_removes_is_removed_from_the_branch(place):
     with_table(place, 1, path="gone")
     with_table(place, 2, path="kept")

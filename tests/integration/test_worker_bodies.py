@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support import slow_except
 from support.processes import processes_with
 from support.worker import attempts_of
 
@@ -128,7 +129,7 @@ def test_output_that_is_no_text_comes_to_conductor_as_far_as_it_is(harmless):
     assert log.splitlines() == ["\ufffd\ufffd not text \ufffd", "\ufffd( neither"]
 
 
-@pytest.mark.parametrize("how", ["hang", "hang_deaf"])
+@pytest.mark.parametrize("how", slow_except("hang", of=["hang", "hang_deaf"]))
 def test_a_body_that_hangs_past_its_time_is_stopped_and_retried(how, place, bodies):
     worker = served(place, bodies)
     run = place.completed(

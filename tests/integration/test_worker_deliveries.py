@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from support import slow_except
 from support.processes import until
 from support.tasks import worker_tasks
 from support.worker import attempts_of
@@ -34,7 +35,11 @@ def assert_one_publication(place, run, first, second):
 
 
 @pytest.mark.parametrize(
-    "failpoint", ["staging.uploaded", "fence2.passed", "publish.decided", "publish.cleared"]
+    "failpoint",
+    slow_except(
+        "publish.decided",
+        of=["staging.uploaded", "fence2.passed", "publish.decided", "publish.cleared"],
+    ),
 )
 def test_a_worker_that_wakes_up_after_its_retry_published_is_refused(failpoint, place):
     late, run_id = held_at(place, failpoint)
@@ -49,7 +54,9 @@ def test_a_worker_that_wakes_up_after_its_retry_published_is_refused(failpoint, 
     assert_one_publication(place, run, late, prompt)
 
 
-@pytest.mark.parametrize("failpoint", ["publish.sent", "report.ready"])
+@pytest.mark.parametrize(
+    "failpoint", slow_except("publish.sent", of=["publish.sent", "report.ready"])
+)
 def test_a_completion_that_comes_after_the_time_out_changes_nothing(failpoint, place):
     late, run_id = held_at(place, failpoint)
     (abandoned,) = [commit.id for commit in place.history()[1:]]
@@ -74,7 +81,9 @@ def deliver_again(place, run_id):
     place.conductor.requeue(delivery_of(record))
 
 
-@pytest.mark.parametrize("failpoint", ["workspace.fetched", "body.done", "fence2.passed"])
+@pytest.mark.parametrize(
+    "failpoint", slow_except("body.done", of=["workspace.fetched", "body.done", "fence2.passed"])
+)
 def test_the_earlier_delivery_is_stopped_and_the_later_one_publishes(failpoint, place):
     first, run_id = held_at(place, failpoint)
     deliver_again(place, run_id)
@@ -129,6 +138,7 @@ def test_of_two_that_passed_their_fences_the_first_to_publish_is_accepted(place)
     assert_one_publication(place, run, first, second)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_earlier_delivery_is_not_the_tasks(place):
     """Its lease ran out, by what it was told of it, while the later one kept it."""
     first, run_id = held_at(place, "fence2.passed")
@@ -151,7 +161,9 @@ def test_a_failure_of_the_earlier_delivery_is_not_the_tasks(place):
     assert_one_publication(place, run, first, second)
 
 
-@pytest.mark.parametrize("failpoint", ["publish.sent", "report.ready"])
+@pytest.mark.parametrize(
+    "failpoint", slow_except("report.ready", of=["publish.sent", "report.ready"])
+)
 def test_what_the_earlier_delivery_has_published_is_left_for_it_to_report(failpoint, place):
     first, run_id = held_at(place, failpoint)
     (published,) = [commit.id for commit in place.history()[1:]]

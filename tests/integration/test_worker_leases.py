@@ -39,6 +39,7 @@ def test_a_body_whose_workflow_is_cancelled_is_stopped_and_the_worker_goes_on(pl
     place.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_body_whose_workflow_is_started_over_makes_room_for_the_new_attempt(place):
     worker, gate, run_id = place.held_at_a_gate(worker_tasks.growing_patiently)
     (old,) = place.run(run_id).attempts

@@ -4,6 +4,7 @@ import threading
 from contextlib import closing
 
 import pytest
+from support import slow_except
 from support.processes import until
 from support.tasks import worker_tasks
 from support.wire import FaultyWire, answer, answer_after_applying, delay, drop_answer, drop_request
@@ -94,7 +95,10 @@ def test_a_report_waits_for_a_heartbeat_that_is_under_way(place, wire_to_conduct
 
 @pytest.mark.parametrize(
     ("failpoint", "attempts"),
-    [("fence1.passed", RETRIED), ("publish.cleared", RETRIED), ("report.ready", COMPLETED)],
+    slow_except(
+        ("fence1.passed", RETRIED),
+        of=[("fence1.passed", RETRIED), ("publish.cleared", RETRIED), ("report.ready", COMPLETED)],
+    ),
 )
 def test_lakefs_killed_before_staging_before_the_merge_and_before_the_report(
     failpoint, attempts, on_mortal_lakefs, mortal_server
@@ -108,7 +112,10 @@ def test_lakefs_killed_before_staging_before_the_merge_and_before_the_report(
     assert_ended_well(on_mortal_lakefs, worker, run_id, attempts)
 
 
-@pytest.mark.parametrize("was_applied", [True, False], ids=["applied", "lost"])
+@pytest.mark.parametrize(
+    "was_applied",
+    [pytest.param(True, id="applied", marks=pytest.mark.slow), pytest.param(False, id="lost")],
+)
 def test_lakefs_killed_in_the_merge(was_applied, on_mortal_lakefs, mortal_server):
     place = on_mortal_lakefs
 
@@ -151,6 +158,7 @@ def test_lakefs_killed_in_the_report(on_mortal_lakefs, mortal_server, wire_to_co
     assert_ended_well(on_mortal_lakefs, worker, run_id)
 
 
+@pytest.mark.slow
 def test_a_staging_branch_that_lakefs_was_away_for_is_cleared_by_the_worker_itself(
     on_mortal_lakefs, mortal_server
 ):

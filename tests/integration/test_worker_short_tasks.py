@@ -23,6 +23,7 @@ def attempts_in(place, run_ids):
     return [attempt for run_id in run_ids for attempt in place.run(run_id).attempts]
 
 
+@pytest.mark.core
 def test_all_are_done_at_the_first_attempt_and_leave_no_files(place):
     runs = start_many(place)
     worker = place.worker(jobs=2)

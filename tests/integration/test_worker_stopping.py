@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from support import slow_except
 from support.processes import state_of, until
 from support.tasks import worker_tasks
 from support.wire import FaultyWire
@@ -93,7 +94,9 @@ def test_a_publication_under_way_is_finished(place):
     place.assert_nothing_left()
 
 
-@pytest.mark.parametrize("failpoint", ["publish.cleared", "publish.sent", "report.ready"])
+@pytest.mark.parametrize(
+    "failpoint", slow_except("publish.sent", of=["publish.cleared", "publish.sent", "report.ready"])
+)
 def test_a_publication_that_is_broken_off_is_left_to_its_lease(failpoint, place):
     worker = place.worker(PERAGO_FAILPOINTS=f"{failpoint}=stop-once:{place.fresh}")
     run_id = place.start(worker_tasks.growing)
@@ -110,7 +113,7 @@ def test_a_publication_that_is_broken_off_is_left_to_its_lease(failpoint, place)
     assert place.published() == ["grow"]
 
 
-@pytest.mark.parametrize("later", [0, 2.0])
+@pytest.mark.parametrize("later", slow_except(0, of=[0, 2.0]))
 def test_what_was_being_handed_out_when_it_stopped_is_given_back(later, place, conductor_server):
     """Conductor had given it away already: nobody else would be handed it before its lease ends."""
     run_id = place.start(worker_tasks.growing_patiently)

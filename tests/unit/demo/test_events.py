@@ -23,7 +23,7 @@ def test_the_same_params_make_the_same_bytes(tmp_path):
     assert written(tmp_path / "other", 500, seed=8) != written(tmp_path / "more", 500)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_any_number_of_processes_makes_the_same_bytes(tmp_path, monkeypatch):
     for processes in (1, 3):
         monkeypatch.setattr(os, "cpu_count", lambda n=processes: n)
@@ -31,7 +31,7 @@ def test_any_number_of_processes_makes_the_same_bytes(tmp_path, monkeypatch):
     assert contents(tmp_path / "1") == contents(tmp_path / "3")
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_process_that_ends_badly_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     (tmp_path / "part-00001.jsonl").mkdir()

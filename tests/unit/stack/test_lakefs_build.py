@@ -29,7 +29,7 @@ def test_the_pinned_go_is_new_enough_for_lakefs():
     assert tuple(map(int, _FETCHED.version.split("."))) >= OLDEST_GO
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_without_a_registry_in_reach_the_error_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PERAGO_TOOLS", str(tmp_path / "tools"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # no Go

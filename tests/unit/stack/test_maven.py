@@ -77,7 +77,7 @@ def test_what_comes_and_is_not_it_is_refused(tmp_path, room):
     assert JAR.sha256 in refused.value.message
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_where_maven_fails_it_is_tried_without_and_the_error_says_what_is_obeyed(tmp_path, room):
     install_maven(tmp_path, "echo no route; exit 1")
     lines = []

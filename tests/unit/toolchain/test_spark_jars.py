@@ -52,7 +52,7 @@ def publish(repository, *names, text="{} teeth"):
     return f"{repository.as_uri()}/"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_they_are_fetched_once_from_a_repository_that_is_named(tmp_path, want, java):
     want("long-saw", "short-saw")
     assert cached_s3_jars() is None
@@ -68,7 +68,7 @@ def test_they_are_fetched_once_from_a_repository_that_is_named(tmp_path, want, j
     assert cached_s3_jars() is None
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_users_own_maven_repository_is_looked_into(tmp_path, want, java):
     want("saw")
     publish(tmp_path / "home" / ".m2" / "repository", "saw")
@@ -76,7 +76,7 @@ def test_the_users_own_maven_repository_is_looked_into(tmp_path, want, java):
     assert jar.read_text() == "saw teeth"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_ivy_settings_of_the_users_own_stand(tmp_path, want, java):
     want("saw")
     publish(tmp_path / "mirror", "saw")
@@ -89,7 +89,7 @@ def test_ivy_settings_of_the_users_own_stand(tmp_path, want, java):
     assert jar.read_text() == "saw teeth"
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_one_that_cannot_be_fetched_is_named_with_what_to_do(want, java):
     want("saw")
     with pytest.raises(RuntimeConfigError, match=r"fetching org\.saws:saw:1\.0") as failure:
@@ -100,7 +100,7 @@ def test_one_that_cannot_be_fetched_is_named_with_what_to_do(want, java):
     assert cached_s3_jars() is None
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_one_that_is_not_the_published_one_is_never_used(tmp_path, want, java):
     want("saw")
     mirror = publish(tmp_path / "mirror", "saw", text="{} with a backdoor")
