@@ -1,7 +1,7 @@
-"""Listening events become a ranking of songs: four tasks on one versioned workspace.
+"""A pipeline that turns listening events into a ranking of songs: four tasks on one workspace.
 
-Ordinary modules, as a user would write them: begin with ``tasks``. They use Perago's public names
-only, and each other by relative imports, so a copy of this directory works under any name.
+Start reading at ``tasks``. The modules use only Perago's public names, and import each other
+relatively, so a copy of this directory works under any name.
 """
 
 from __future__ import annotations

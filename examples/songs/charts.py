@@ -1,4 +1,4 @@
-"""Charts as SVG text: plain functions of numbers, coloured by the page's own style."""
+"""Charts as SVG text. The page's style sheet has the colours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOURED = 5  # lines of a chart of places; the others stay grey
 
 
 def bars(values: Sequence[tuple[str, str, int]]) -> str:
-    """Horizontal bars: a name, a remark below it, a value."""
+    """Horizontal bars, each with a name, a remark below it, and a value."""
     row, left, width = 36, 160, 330
     most = max((value for _, _, value in values), default=0) or 1
     drawn = "".join(
@@ -30,7 +30,7 @@ def bars(values: Sequence[tuple[str, str, int]]) -> str:
 
 
 def columns(values: Mapping[str, tuple[int, int]], names: tuple[str, str]) -> str:
-    """Two columns beside each other for every label, the second one narrower."""
+    """Two columns for every label, the second one narrower."""
     height, bottom = 190, 26
     most = max((first for first, _ in values.values()), default=0) or 1
     step = _WIDTH / max(len(values), 1)
@@ -55,7 +55,7 @@ def columns(values: Mapping[str, tuple[int, int]], names: tuple[str, str]) -> st
 
 
 def parts_of_a_whole(parts: Mapping[str, int]) -> str:
-    """One bar in as many parts, and below it what each is."""
+    """One bar in several parts, with a legend below."""
     whole = sum(parts.values()) or 1
     kinds = ["accent", "part1", "part2", "part3", "part4"]
     segments = "".join(
@@ -72,7 +72,7 @@ def parts_of_a_whole(parts: Mapping[str, int]) -> str:
 
 
 def week(listens: Mapping[tuple[int, int], int]) -> str:
-    """A square for every hour of the week, the darker the busier."""
+    """A square for every hour of the week; darker is busier."""
     cell, tall, left, top = 21.5, 28, 44, 18
     most = max(listens.values(), default=0) or 1
     hours = "".join(
@@ -98,7 +98,7 @@ def week(listens: Mapping[tuple[int, int], int]) -> str:
 def lines_through_places(
     months: Sequence[str], songs: Sequence[tuple[str, Mapping[str, int]]], *, top: int
 ) -> str:
-    """A line for each song through its place in every month; a gap where it is below the top."""
+    """A line for each song through its place in every month, with gaps below the top."""
     row, left, right, head = 33, 26, 140, 24
     step = (_WIDTH - left - right) / max(len(months) - 1, 1)
 

@@ -1,7 +1,7 @@
-"""Made-up listening events with realistic dirt, and the catalogue of songs they are about.
+"""Generates listening events with realistic errors, and the catalogue of their songs.
 
-The same arguments make the same bytes, on any machine and by any number of processes: every file
-has a seed of its own. Also a program, which makes some of the files:
+The same arguments give the same bytes on any machine and with any number of processes: every file
+has its own seed. This module is also a program that generates some of the files:
 
     python events.py DIRECTORY ROWS SONGS SEED FIRST_FILE STEP
 """
@@ -35,7 +35,7 @@ _FRIDAY = 5
 
 _FILES, _LEAST_IN_FILE, _MOST_IN_FILE = 8, 25_000, 500_000
 _DRAWN_AT_ONCE = 50_000
-_ALONE = 200_000  # a process more costs more than it saves for fewer rows than this
+_ALONE = 200_000  # below this, a second process costs more than it saves
 
 # How busy the hours of a day are, from midnight on.
 _EVERY_DAY = (
@@ -49,8 +49,7 @@ _AT_WEEKENDS = (
 _SESSION_LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24)
 _PAUSES = (0, 0, 0, 0, 1, 1, 2, 3, 5, 20, 240, 900)
 
-# Of 256 events the first so many are not as they should be, each of them one of these; the next
-# so many may be delivered again later.
+# Of 256 events, _ODD have one of the _ODDITIES; those up to _REMEMBERED may be delivered again.
 _ODD = 12
 _REMEMBERED = 24
 _ODDITIES = ("again", "again", "again", "corrected", "missing", "missing", "broken", "late", "slow")
@@ -81,7 +80,7 @@ class Song(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One listen. Times are seconds since the first day; the seconds listened are text."""
+    """One listen. Times are seconds since the first day; ``seconds`` is the duration as text."""
 
     event_id: int
     listener: str
@@ -93,7 +92,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much to make up, and from which seed."""
+    """How much to generate, and from which seed."""
 
     rows: int
     songs: int
@@ -132,14 +131,14 @@ def write_catalogue(file: Path, amount: Amount) -> None:
 
 
 def write_events(directory: Path, amount: Amount) -> None:
-    """Write ``amount.rows`` lines to as many files as that takes, with all processors.
+    """Write ``amount.rows`` lines into several files, on all processors.
 
-    Raises ChildProcessError if one of the processes ends badly.
+    Raises ChildProcessError if one of the processes fails.
     """
     directory.mkdir(parents=True, exist_ok=True)
     processes = min(os.cpu_count() or 1, amount.files) if amount.rows > _ALONE else 1
     numbers = (directory, amount.rows, amount.songs, amount.seed)
-    # This very file as a program: it needs the standard library only, and starts at once.
+    # This file is the program: it needs only the standard library, so it starts quickly.
     program = [sys.executable, "-I", __file__, *map(str, numbers)]
     others = [
         subprocess.Popen([*program, str(first), str(processes)]) for first in range(1, processes)
@@ -152,7 +151,7 @@ def write_events(directory: Path, amount: Amount) -> None:
             process.kill()
             process.wait()
     if any(codes):
-        raise ChildProcessError(f"making events up ended with {codes}")
+        raise ChildProcessError(f"generating events ended with exit codes {codes}")
 
 
 def _write_files(directory: Path, amount: Amount, *, first: int, step: int) -> None:
@@ -166,7 +165,7 @@ def _write_files(directory: Path, amount: Amount, *, first: int, step: int) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Tables instead of arithmetic: the text of every day and second, and when people listen."""
+    """Lookup tables, faster than arithmetic: the text of every day and second, and busy hours."""
 
     days: Sequence[str]
     clock: Sequence[str]
@@ -192,10 +191,10 @@ class _Times:
         ]
         return cls(days, clock, months, busy_hours)
 
-    def line(  # noqa: PLR0917 - it is called for every event: making a value of it would show
+    def line(  # noqa: PLR0917 - called for every event: building a value would take time
         self, number: int, listener: str, song: str, at: int, received: int, seconds: str
     ) -> str:
-        """An event as JSON, by hand: the library would take three times as long."""
+        """An event as JSON. The json module would take three times as long."""
         days, clock = self.days, self.clock
         return (
             f'{{"event_id":{number},"listener":"{listener}","song_id":"{song}",'
@@ -206,7 +205,7 @@ class _Times:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """What is listened to in a month: 65,536 draws, each a song and 256 ways to listen to it."""
+    """The listens of each month: 65,536 draws, each a song and 256 ways to listen to it."""
 
     by_month: Sequence[Sequence[_Draw]]
 
@@ -231,7 +230,7 @@ class _Hits:
 
 
 class _Collector:
-    """Writes down what listeners do, one file of it, and gets some of it wrong."""
+    """Generates the lines of one file, some of them with errors."""
 
     def __init__(self, amount: Amount, file: int, times: _Times, hits: _Hits) -> None:
         self._chance = _chance(amount, f"file {file}")
@@ -261,7 +260,7 @@ class _Collector:
             at += seconds + _PAUSES[delay % len(_PAUSES)]
 
     def _draws(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """Events' numbers with what chance decides about each, drawn for many of them at once."""
+        """Event numbers with random numbers for each, drawn for many events at once."""
         for start in range(0, len(self._numbers), _DRAWN_AT_ONCE):
             numbers = self._numbers[start : start + _DRAWN_AT_ONCE]
             songs = array("H", self._chance.randbytes(2 * len(numbers)))
@@ -271,10 +270,10 @@ class _Collector:
             yield from zip(numbers, songs, ways, delays, odds, strict=True)
 
     def _session(self) -> tuple[str, int, Sequence[_Draw], int]:
-        """Who listens from when on, to what, and to how many songs."""
+        """A session: its listener, start, songs to draw from, and number of songs."""
         chance, busy_hours = self._chance, self._times.busy_hours
         at = busy_hours[int(chance.random() * len(busy_hours))] + int(chance.random() * _HOUR)
-        # The square makes some of them listen much more than others.
+        # The square makes some listeners far more active than others.
         listener = f"l{int(chance.random() ** 2 * self._listeners):07d}"
         draws = self._hits.by_month[self._times.months[at // _DAY]]
         return listener, at, draws, _SESSION_LENGTHS[chance.getrandbits(4)]
@@ -312,7 +311,7 @@ def _is_weekend(day: int) -> bool:
 
 
 def _ways_to_listen(length: int) -> list[tuple[int, str]]:
-    """256 of them: most to the end, some to somewhere in the middle, some hardly at all."""
+    """256 durations: most of the whole song, some of a part, some of a few seconds."""
     partly = [length * share // 80 for share in range(1, 80)]
     hardly = [2 + share for share in range(24)]
     seconds = [*hardly, *partly, *[length] * (256 - len(partly) - len(hardly))]

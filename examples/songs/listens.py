@@ -1,6 +1,6 @@
-"""From lines of JSON to a ranking of songs: DataFrame in, DataFrame out, and nothing of Perago.
+"""From lines of JSON to a ranking of songs: functions of DataFrames, without Perago.
 
-Nothing here depends on the session's time zone, or on how Spark spreads the rows.
+The results depend neither on the session's time zone nor on how Spark distributes the rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,18 +27,18 @@ SESSION_GAP = "INTERVAL 30 MINUTES"
 
 
 def read_events(spark: SparkSession, raw: str) -> DataFrame:
-    """The fields of every line; ``line`` is the text of one that isn't such JSON, else null."""
+    """The fields of every line. ``line`` is the text of a line that isn't valid JSON, else null."""
     schema = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
     return spark.read.json(raw, schema=f"{schema}, line string", columnNameOfCorruptRecord="line")
 
 
 def sort_out(events: DataFrame, *, min_seconds: float, max_days_late: int) -> DataFrame:
-    """Every event that was read, once, with its ``fate``; ``month`` is set for what is kept.
+    """Every event with its ``fate``. Only kept events have a ``month``.
 
-    Broken is what isn't JSON or lacks a field. Of an event's deliveries the first one counts.
+    A broken event isn't JSON or lacks a field. Of an event's deliveries, the first counts.
     """
     missing = reduce(or_, (F.col(name).isNull() for name in FIELDS))
-    # Broken ones take no part, and are not all in one group, which would be a single task's work.
+    # Broken events are grouped by their text: in one group, a single Spark task would get them all.
     deliveries = Window.partitionBy("event_id", "broken", "line").orderBy(
         "received", "at", "listener", "song_id", "seconds"
     )
@@ -59,17 +59,17 @@ def sort_out(events: DataFrame, *, min_seconds: float, max_days_late: int) -> Da
 
 
 def write_sorted_out(events: DataFrame, uri: str) -> None:
-    """One pass over the raw data for all fates: each is a directory, and a table of its own."""
+    """Write all fates in one pass over the raw data; each is a directory and a table."""
     events.write.mode("overwrite").partitionBy("fate", "month").parquet(uri)
 
 
 def count_fates(events: DataFrame) -> dict[str, int]:
-    """How many events had which fate. Of what was written it reads the files' ends alone."""
+    """The number of events by fate. On Parquet files, Spark reads only the footers for this."""
     return {row["fate"]: row["count"] for row in events.groupBy("fate").count().collect()}
 
 
 def with_sessions(listens: DataFrame) -> DataFrame:
-    """Adds ``opens_session``: before it, this listener was silent for longer than the gap."""
+    """Add ``opens_session``: true if the listener's previous listen is longer ago than the gap."""
     one_listeners = Window.partitionBy("listener").orderBy("at", "event_id")
     before = F.lag("at").over(one_listeners)
     opens = before.isNull() | (F.col("at") - before > F.expr(SESSION_GAP))
@@ -77,9 +77,9 @@ def with_sessions(listens: DataFrame) -> DataFrame:
 
 
 def rank_songs(listens: DataFrame, catalogue: DataFrame) -> DataFrame:
-    """Every month's songs by how often they were listened to, and how many sessions they opened.
+    """Every month's songs with their listens and the sessions they opened, ranked by listens.
 
-    Places are 1, 2, 3 and so on; of songs with as many listens the lower id comes first.
+    Places are 1, 2, 3 and so on; of songs with equal listens, the lower id comes first.
     """
     by_listens = Window.partitionBy("month").orderBy(F.desc("listens"), "song_id")
     return (
@@ -88,7 +88,7 @@ def rank_songs(listens: DataFrame, catalogue: DataFrame) -> DataFrame:
         .agg(
             F.count("*").alias("listens"),
             F.count_if("opens_session").alias("sessions"),
-            # Whole numbers add up to the same in any order.
+            # Whole numbers: their sum doesn't depend on the order.
             F.sum(F.round("seconds").cast("bigint")).alias("seconds"),
         )
         .join(F.broadcast(catalogue.select("song_id", "title", "artist")), "song_id")
@@ -102,7 +102,7 @@ def top_of_months(ranking: DataFrame, top: int) -> DataFrame:
 
 
 def top_songs(ranking: DataFrame, top: int) -> DataFrame:
-    """The songs with most listens in all months together."""
+    """The songs with the most listens in all months together."""
     sums = [F.sum(name).alias(name) for name in ("listens", "sessions", "seconds")]
     return (
         ranking.groupBy("song_id", "title", "artist")
@@ -118,7 +118,7 @@ def sum_months(ranking: DataFrame) -> DataFrame:
 
 
 def count_hours(listens: DataFrame) -> DataFrame:
-    """Listens by day of the week, 0 is Monday, and hour of the day."""
+    """Listens by weekday (0 is Monday) and hour."""
     hour = F.col("at").cast("string").substr(12, 2).cast("int")
     return (
         listens.groupBy(F.weekday("at").alias("weekday"), hour.alias("hour"))

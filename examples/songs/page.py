@@ -1,4 +1,4 @@
-"""The report: one HTML page, light or dark, in a single file that needs nothing from anywhere."""
+"""The report: one HTML page, light or dark, in a single file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def render_report(
     months: Sequence[Row],
     hours: Sequence[Row],
 ) -> str:
-    """The whole page; text is escaped, nothing is loaded from outside."""
+    """The whole page. Text is escaped, and nothing is loaded."""
     listens = sum(month["listens"] for month in months)
     sessions = sum(month["sessions"] for month in months)
     tiles = {

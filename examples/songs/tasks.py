@@ -1,7 +1,7 @@
-"""The four tasks, and the pipeline they make.
+"""The four tasks and their pipeline.
 
-What is done to the data stands in ``listens``, which knows nothing of Perago; here it meets its
-workspace, with what must hold before and after.
+The computation is in ``listens``, which doesn't know Perago. Here it gets a workspace, and the
+guardrails that must hold before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .page import render_report
 OWNER = "data@example.com"
 QUICK_RETRY = TaskControls(
     retry=RetryPolicy(count=3, delay_seconds=1),
-    # Small data: a merge that takes longer than this is lost, and nobody waits for it.
+    # The data are small: a merge that takes longer than this counts as lost.
     publish_budget=PublishBudget(
         observed_merge_p99_seconds=1,
         safety_margin_seconds=2,
@@ -63,7 +63,7 @@ class IngestResult(BaseModel):
     ),
 )
 def ingest(ws: Path, params: IngestParams) -> IngestResult:
-    """Write listening events with realistic dirt, and the catalogue of songs. Deterministic."""
+    """Write listening events with realistic errors, and the catalogue of songs. Deterministic."""
     amount = Amount(params.rows, params.songs, params.seed)
     write_catalogue(ws / "catalogue" / "songs.jsonl", amount)
     write_events(ws / "raw", amount)
@@ -104,7 +104,7 @@ class CleanResult(BaseModel):
     ),
 )
 def clean(ws: SparkWorkspace, params: CleanParams) -> CleanResult:
-    """Parse, quarantine what is broken, deduplicate, and split what is kept by month."""
+    """Parse the events, set broken ones aside, deduplicate, and split the rest by month."""
     from .listens import count_fates, read_events, sort_out, write_sorted_out
 
     events = read_events(ws.spark, ws.input("raw"))
@@ -189,7 +189,7 @@ class ReportResult(BaseModel):
     ),
 )
 def report(ws: Path, params: ReportParams) -> ReportResult:
-    """One self-contained page with charts."""
+    """Write one self-contained page with charts."""
     page = render_report(
         params.title,
         fates=params.model_dump(include=set(CleanResult.model_fields)),
@@ -200,7 +200,7 @@ def report(ws: Path, params: ReportParams) -> ReportResult:
 
 
 def _rows(directory: Path) -> list[dict[str, object]]:
-    """What Spark wrote as JSON, in the order it was written."""
+    """The rows that Spark wrote as JSON, in order."""
     files = sorted(directory.glob("*.json"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
