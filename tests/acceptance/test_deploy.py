@@ -87,8 +87,8 @@ def test_the_unit_keeps_tasks_from_everything_but_their_state(service):
     assert service["NoNewPrivileges"] == "yes"
     assert service["CapabilityBoundingSet"] == ""
     assert service["ProtectSystem"] == "strict"
-    home = service["Environment"].removeprefix("PERAGO_HOME=")
-    assert home.removeprefix("%S/") == service["StateDirectory"]
+    variables = dict(each.split("=", 1) for each in service["Environment"].split())
+    assert variables["PERAGO_HOME"].removeprefix("%S/") == service["StateDirectory"]
 
 
 # --- the environment ------------------------------------------------------------------------------
