@@ -97,8 +97,6 @@ class WorkerHealth:
                 self._has_answered, self._problem = True, None
             case OrchestratorUnreachable(error):
                 self._problem = error.code
-            case _:
-                pass
 
     def state(self) -> ServiceState:
         if (service := self._service) is None:

@@ -151,8 +151,6 @@ class LineageObserver:
                 if running := self._attempts.pop(attempt, None):
                     self._send_start(running)
                     self._send(ended(running.known, event, datetime.now(UTC)))
-            case _:
-                pass
 
     def _step_ended(self, running: _Running, fields: Mapping[str, object]) -> None:
         running.known = learned(running.known, fields)

@@ -201,8 +201,6 @@ class MetricsObserver:
                 self._count(EXECUTORS_LOST)
             case OrchestratorReachable() | OrchestratorUnreachable():
                 self._orchestrator_answers = isinstance(event, OrchestratorReachable)
-            case _:
-                pass
 
     def _attempt_started(self, attempt: Attempt) -> None:
         self._began[attempt] = time.monotonic()

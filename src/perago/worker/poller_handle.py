@@ -151,8 +151,6 @@ class PollerHandle:
                 self._death_reports.pop(delivery_id, None)
             case GivenBack(delivery_id):
                 self._give_backs.pop(delivery_id, None)
-            case _:
-                pass
 
     def _replace_if_gone(self) -> None:
         now = self._clock.monotonic()

@@ -221,8 +221,6 @@ class _FirstContact:
                 not self._has_answered
             ):
                 self.refusal = error
-            case _:
-                pass
 
 
 def _assert_lakefs(settings: Settings) -> None:

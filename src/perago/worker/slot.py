@@ -107,7 +107,7 @@ SlotEvent: TypeAlias = Reporting | Ended
 
 
 class Slot:
-    """Runs one attempt at a time. Tells the observer what its executor says about it."""
+    """Runs one attempt at a time, and passes the executor's news of it to the observer."""
 
     def __init__(
         self,

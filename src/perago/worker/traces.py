@@ -87,8 +87,6 @@ class TracesObserver:
             case AttemptEnded(attempt):
                 if traced := self._running.pop(attempt, None):
                     self._attempt_ended(traced, event)
-            case _:
-                pass
 
     def _attempt_started(self, attempt: Attempt) -> None:
         began = time.time_ns()
