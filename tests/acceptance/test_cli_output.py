@@ -1,5 +1,6 @@
 """Where output goes: to a terminal, to a reader that leaves early, to nowhere."""
 
+import json
 import os
 import pty
 import re
@@ -99,6 +100,35 @@ def test_the_offered_command_goes_on(perago):
     assert perago("import", "data", "--branch", "main", *there).code == 0
     assert perago(*shlex.split(offered)).code == 0
     assert perago("runs", "--home", "elsewhere", "--json").json["runs"][0]["repository"] == "others"
+
+
+def test_without_a_terminal_people_get_short_lines_without_color(project):
+    failed = subprocess.run(
+        [PERAGO, "run", "songs_tasks", "--from", "data", "--param", "count.fail=true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    heading, *lines = failed.stderr.splitlines()
+    assert re.fullmatch(r"run [0-9a-f]{8}: songs, 2 steps, songs/main", heading)
+    assert lines[0] == "▸ songs_count"
+    assert re.match(r"✗ songs_count  [0-9.]+ s  FAILED", lines[1])
+    for written in (failed.stdout, failed.stderr):
+        assert "\x1b" not in written, "no color"
+        assert "{" not in written, "no JSON"
+        assert not re.search(r"[0-9a-f]{13}|[0-9a-f]{8}-[0-9a-f]{4}", written), "no whole ids"
+
+
+@pytest.mark.parametrize("asked", [["--log-format", "json"], ["--json"], []])
+def test_programs_get_json_lines_if_they_ask_for_them(perago, monkeypatch, asked):
+    if not asked:
+        monkeypatch.setenv("PERAGO_LOG_FORMAT", "json")
+    ran = perago("run", "songs_tasks", "--from", "data", *asked)
+    events = [json.loads(line) for line in ran.err.splitlines()]
+    assert [e["reference"] for e in events if e["step"] == "attempt.ended"] == [
+        "songs_count",
+        "songs_total",
+    ]
 
 
 def test_a_reason_is_given_once_per_attempt(perago):

@@ -200,8 +200,8 @@ class AttemptTracker:
                 self.started(self._update(event.attempt))
             case StepStarted(attempt, step):
                 self.changed(self._update(attempt, step=step, progress=None))
-            case StepProgressed(attempt, step, progress):
-                self.changed(self._update(attempt, step=step, progress=progress))
+            case StepProgressed(attempt, _, progress):
+                self.changed(self._update(attempt, progress=progress))
             case StepEnded(attempt, fields):
                 self._step_ended(attempt, fields)
             case AttemptEnded(attempt):

@@ -160,7 +160,8 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from perago.cli.output import status, table
+    from perago.cli.attempt_view import status_words
+    from perago.cli.output import status, style_of, table
 
     lines: list[RenderableType] = [
         Text.assemble(
@@ -181,13 +182,13 @@ def _details(record: RunRecord, run: dict[str, object]) -> RenderableType:
         )
     if _is_abandoned(run):
         lines.append(Text(_no_runner(run), style="yellow"))
-    headings = ("step", "retry", "output ref", "status", "took", "started", "worker")
+    headings = ("step", "retry", "commit", "status", "took", "started", "worker")
     rows = [
         (
             a.attempt.reference_task_name,
             str(a.attempt.retry_count),
             (a.output_ref or "")[:COMMIT_LENGTH],
-            status(a.status),
+            Text(status_words(a.status), style=style_of(a.status)),
             duration(_seconds(a)),
             moment(a.started_at).partition(" ")[2],
             a.worker_id or "",
