@@ -112,7 +112,7 @@ class BranchModel:
     """The branch as a stack of commits, and who put each there.
 
     Standing on its input A, an attempt may push one commit onto A, put one in the place of the
-    only commit on top of A, or take that one away. Nobody takes away what was accepted.
+    only commit on top of A, or take that one away. No attempt takes away an accepted commit.
     """
 
     def __init__(self, root):
@@ -324,7 +324,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
 
     @property
     def holder(self):
-        """Who runs the last delivery of the attempt in progress; None if nobody does."""
+        """The worker that runs the last delivery of the attempt in progress; None without one."""
         return next((each for each in self.schedule.running if self.is_current(each)), None)
 
     @property
@@ -365,7 +365,7 @@ class AtomicStoreMachine(RuleBasedStateMachine):
             assert self.is_current(worker), "a fence let a stale attempt pass"
 
     def is_current(self, worker):
-        """Whether its attempt is in progress, and was not delivered to anybody after it."""
+        """Whether its attempt is in progress, and was not delivered again after it."""
         deliveries = [each for each in self.schedule.workers if each.attempt == worker.attempt]
         status = self.bench.queue.reload(worker.attempt).status
         return status is TaskStatus.IN_PROGRESS and worker is deliveries[-1]
@@ -396,7 +396,7 @@ def input_of(worker):
 class LakefsStoreMachine(AtomicStoreMachine):
     """Without conditional updates everything is promised only while no two executions overlap.
 
-    Once they did, or somebody outside wrote while one ran, what is left is ``EVERY_STORE``.
+    Once they did, or something outside wrote while one ran, what is left is ``EVERY_STORE``.
     """
 
     semantics = "lakefs"

@@ -75,7 +75,7 @@ def test_a_compiled_pipeline_with_one_other_workspace_in_it_is_refused(steps, da
         other, swapped, takers
     )
     swapped["inputParameters"]["workspace"] = other
-    assert refused(definition), "as far as anybody knows, each of them writes"
+    assert refused(definition), "each of them may write"
     assert refused(definition, EFFECTS) == (not same_commit)
 
 

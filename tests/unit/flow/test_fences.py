@@ -76,7 +76,7 @@ def test_a_delivery_the_orchestrator_counts_on_passes(worker_id):
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "message"),
     [
         *(
             (replace(NOW, status=status), f"status is {status} (was IN_PROGRESS)")
@@ -89,16 +89,16 @@ def test_a_delivery_the_orchestrator_counts_on_passes(worker_id):
         (replace(NOW, is_latest=False), "a newer attempt has taken its place"),
     ],
 )
-def test_any_field_that_moved_makes_the_attempt_stale(now, told):
+def test_any_field_that_moved_makes_the_attempt_stale(now, message):
     with pytest.raises(StaleAttemptError) as refused:
         assert_current_attempt_snapshot(DELIVERY, now)
-    assert told in refused.value.message
+    assert message in refused.value.message
     assert "task-1 of clean" in refused.value.message
     assert not refused.value.silent
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "message"),
     [
         (replace(NOW, poll_count=3, worker_id="worker-2"), "to worker-2 (delivery 3; "),
         (replace(NOW, poll_count=3), "to worker-1 (delivery 3; "),
@@ -106,10 +106,10 @@ def test_any_field_that_moved_makes_the_attempt_stale(now, told):
     ],
     ids=["to another worker", "to the same worker", "to another worker, uncounted"],
 )
-def test_a_task_that_was_delivered_again_supersedes_the_delivery_before(now, told):
+def test_a_task_that_was_delivered_again_supersedes_the_delivery_before(now, message):
     with pytest.raises(SupersededError) as refused:
         assert_current_attempt_snapshot(DELIVERY, now)
-    assert told in refused.value.message
+    assert message in refused.value.message
     assert "this is 2, to worker-1" in refused.value.message
     assert refused.value.silent
 

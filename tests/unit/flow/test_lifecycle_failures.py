@@ -43,7 +43,7 @@ def raising(error):
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "reason"),
     [
         (TaskFailed("no rows today"), FAILED, "task_failed: no rows today"),
         (TaskTerminalError("wrong file"), TERMINAL, "task_terminal: wrong file"),
@@ -55,11 +55,11 @@ def raising(error):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_what_a_body_raises(stage, error, status, told):
+def test_what_a_body_raises(stage, error, status, reason):
     outcome = stage.attempt(raising(error))
     assert outcome.accepted
     assert outcome.report.status is status
-    assert told in outcome.report.reason
+    assert reason in outcome.report.reason
     assert_nothing_happened(stage, outcome)
 
 
@@ -77,8 +77,8 @@ def test_the_whole_traceback_with_its_cause_is_in_the_journal(atomic):
     assert __file__ in traceback
 
 
-class Hearing:
-    """The queue, and what it was told."""
+class RecordingQueue:
+    """The queue, and the reports it got."""
 
     def __init__(self, queue):
         self._queue, self.reports = queue, []
@@ -107,13 +107,13 @@ class Printing(RecordingJournal):
     ids=["completed", "failed"],
 )
 def test_what_the_attempt_printed_and_its_traceback_go_to_the_orchestrator(atomic, body, last_line):
-    hearing = Hearing(atomic.bench.queue)
+    queue = RecordingQueue(atomic.bench.queue)
     atomic.journal = Printing()
-    outcome = atomic.attempt(body, orchestrator=hearing)
-    (told,) = hearing.reports
-    assert (told.logs[0], told.logs[-1]) == ("3 songs", last_line)
-    assert not any("\n" in line for line in told.logs)
-    assert outcome.report == told
+    outcome = atomic.attempt(body, orchestrator=queue)
+    (report,) = queue.reports
+    assert (report.logs[0], report.logs[-1]) == ("3 songs", last_line)
+    assert not any("\n" in line for line in report.logs)
+    assert outcome.report == report
 
 
 def test_a_reason_is_one_line_of_at_most_500_characters():
@@ -123,7 +123,7 @@ def test_a_reason_is_one_line_of_at_most_500_characters():
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "reason"),
     [
         ({"note": "a dict"}, "which is not a Done"),
         (Total(), "which is not a Done"),
@@ -131,10 +131,10 @@ def test_a_reason_is_one_line_of_at_most_500_characters():
     ],
     ids=["a dict", "another model", "a number"],
 )
-def test_a_result_of_the_wrong_type_fails(stage, returned, told):
+def test_a_result_of_the_wrong_type_fails(stage, returned, reason):
     outcome = stage.attempt(lambda _workspace: returned)
     assert outcome.report.status is FAILED
-    assert told in outcome.report.reason
+    assert reason in outcome.report.reason
     assert_nothing_happened(stage, outcome)
 
 

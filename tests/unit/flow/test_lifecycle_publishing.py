@@ -184,7 +184,7 @@ def test_a_foreign_commit_just_before_a_replacement_survives_at_cas(atomic, edit
 def test_a_replacement_is_never_built_upon_what_somebody_wrote_meanwhile(
     lakefs_like, edits, monkeypatch
 ):
-    """One that tells of its tables is a merge, onto a branch of the execution's own."""
+    """One that carries check results is a merge onto a private branch of the execution."""
     monkeypatch.setattr(validate, "check_tables", lambda *_: [{"path": "t"}])
     store = lakefs_like.bench.store
 

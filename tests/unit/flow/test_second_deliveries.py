@@ -36,7 +36,7 @@ def deliver_again_at(stage, edits):
 
 
 def assert_silent(stage, outcome, *, code):
-    """It failed with that code, nobody was told, and the task is still its twin's."""
+    """It failed with that code, reported nothing, and the task is still its twin's."""
     assert outcome.report.reason.startswith(f"{code}: ")
     assert outcome.report.output == {}
     assert not outcome.accepted
