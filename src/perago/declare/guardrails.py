@@ -31,7 +31,7 @@ Phase: TypeAlias = Literal["pre", "post"]
 _SHOWN_NAMES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FileGuardrail:
     """How many files may match a pattern. ``label`` is what the user wrote."""
 
@@ -40,6 +40,9 @@ class FileGuardrail:
     regex: str
     min_count: int
     max_count: int | None
+
+    def __repr__(self) -> str:
+        return self.label
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -46,8 +46,8 @@ class Pipeline:
 
         Raises RuntimeConfigError if no step, or more than one, has that name.
         """
-        for spelling in _SPELLINGS:
-            found = [step for step in self.steps if spelling(step) == key]
+        for name_of in _STEP_NAMES:
+            found = [step for step in self.steps if name_of(step) == key]
             if len(found) == 1:
                 return found[0]
             if found:
@@ -63,9 +63,9 @@ class Pipeline:
 
     def short_name(self, step: PipelineStep) -> str:
         """The shortest key that means this step alone."""
-        for spelling in reversed(_SPELLINGS):
-            key = spelling(step)
-            if sum(any(s(other) == key for s in _SPELLINGS) for other in self.steps) == 1:
+        for name_of in reversed(_STEP_NAMES):
+            key = name_of(step)
+            if sum(any(s(other) == key for s in _STEP_NAMES) for other in self.steps) == 1:
                 return key
         return step.reference
 
@@ -220,7 +220,12 @@ def _earlier_result(
             fix=f"name the step you mean: first = {task.__name__}.with_params(…), "
             f"then {attributes}",
         )
-    if places[0] >= index:
+    if places[0] == index:
+        raise TaskDefinitionError(
+            f"{where} takes {value.written}, its own result",
+            fix="refer to the result of an earlier step",
+        )
+    if places[0] > index:
         raise TaskDefinitionError(
             f"{where} takes {value.written}, which isn't known before {references[index]} runs",
             fix=f"refer to an earlier step's result, or move {references[places[0]]} before "
@@ -240,7 +245,7 @@ def _step_plan(step: PipelineStep, params: Mapping[str, object]) -> StepPlan:
     )
 
 
-_SPELLINGS: tuple[Callable[[PipelineStep], str], ...] = (
+_STEP_NAMES: tuple[Callable[[PipelineStep], str], ...] = (
     lambda step: step.reference,
     lambda step: step.task.name,
     lambda step: step.task.name.rpartition(".")[2],

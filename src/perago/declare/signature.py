@@ -100,9 +100,9 @@ class _Reader:
 
     def _refuse_other_kinds_of_function(self) -> None:
         if inspect.iscoroutinefunction(self.body):
-            self._refuse("the body is async, and a task is called, not awaited")
+            self._refuse("the body is async, and must be a plain function")
         if inspect.isgeneratorfunction(self.body) or inspect.isasyncgenfunction(self.body):
-            self._refuse("the body yields; a task returns one result")
+            self._refuse("the body is a generator, and must return one result")
 
     def _refuse_other_kinds_of_parameter(self) -> None:
         for parameter in self._parameters:

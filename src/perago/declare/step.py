@@ -159,12 +159,12 @@ def _field_of(reference: ResultReference, name: str) -> ResultReference:
     model = reference.annotation
     if not _is_model(model):
         raise TaskDefinitionError(
-            f"{reference.written} is a {model!r} and has no field {name!r}",
+            f"{reference.written} is of type {type_name(model)}, which has no field {name!r}",
             fix=f"use {reference.written} itself",
         )
     if name not in model.model_fields:
         raise TaskDefinitionError(
-            f"{model.__name__}, which {reference.written} stands for, has no field {name!r}",
+            f"{reference.written} is of type {model.__name__}, which has no field {name!r}",
             fix=did_you_mean(name, model.model_fields),
         )
     field = model.model_fields[name]

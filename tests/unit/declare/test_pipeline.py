@@ -123,8 +123,8 @@ def test_a_chain_longer_than_two_of_the_same_task_keeps_counting():
         ),
         (
             lambda: pipeline("songs", [clean.with_params(rows=clean.result.songs)]),
-            "isn't known before hits_clean runs",
-            "an earlier step's result",
+            "hits_clean.rows takes clean.result.songs, its own result",
+            "the result of an earlier step",
         ),
         (
             lambda: pipeline("songs", [clean.with_params(rows=ingest.result.rows)]),

@@ -53,7 +53,7 @@ def generator(ws: Path, params: P) -> R:
         (base_model, "'params' is a BaseModel", "params: BaseModelParams) -> R:"),
         (optional_params, "must be a class of yours", "params: OptionalParamsParams) -> R:"),
         (asynchronous, "is async", "def asynchronous(ws: Path, params: P) -> R:"),
-        (generator, "yields", "(ws: Path, params: P) -> R:"),
+        (generator, "is a generator", "(ws: Path, params: P) -> R:"),
     ],
 )
 def test_a_wrong_body_is_refused_and_shown_right(body, problem, corrected):

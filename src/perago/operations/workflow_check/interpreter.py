@@ -46,6 +46,11 @@ from perago.operations.workflow_check.workspace_rule import (
     use_workspace,
 )
 
+MAX_PATHS = 500
+"""More paths than this are refused: the check would take too long."""
+_WITHOUT_WORKSPACE = frozenset(
+    ("EVENT", "HTTP", "HTTP_POLL", "KAFKA_PUBLISH", "NOOP", "WAIT", "WAIT_FOR_WEBHOOK")
+)
 _SCRIPTS = {
     "INLINE": "expression",
     "LAMBDA": "scriptExpression",
@@ -59,53 +64,6 @@ _UNCHANGED = {
     "LAMBDA": re.compile(r"return \$\.(\w+)\s*;?"),
     "JSON_JQ_TRANSFORM": re.compile(r"\.(\w+)"),
 }
-
-
-def joined_outputs(node: Node, path: PathState) -> Value:
-    outputs = {
-        reference: project(path.records[reference], ["output"])
-        for reference in node.join_on
-        if reference in path.records
-    }
-    if node.kind == "JOIN":
-        return Object.of(outputs)
-    return next(iter(outputs.values()), unknown_output(node))
-
-
-def script_output(node: Node, path: PathState, scope: Scope) -> Value:
-    key = _passed_through(node.kind, node.inputs)
-    if key is None or key not in node.inputs:
-        return unknown_output(node)
-    return Object.of({"result": scope.value(node.inputs[key], path)})
-
-
-def workflow_output(end: PathState, scope: Scope) -> Value:
-    """The workflow's output; without outputParameters it is that of the last task."""
-    if scope.definition.outputs:
-        return scope.value(scope.definition.outputs, end)
-    last = end.records.get(scope.definition.tasks[-1].reference) if scope.definition.tasks else None
-    return project(last, ["output"]) if last else Unknown(f"the output of {scope.label}")
-
-
-def _passed_through(kind: str, inputs: Mapping[str, object]) -> str | None:
-    """The input that an INLINE, LAMBDA or JSON_JQ_TRANSFORM task outputs unchanged, if any."""
-    script = inputs.get(_SCRIPTS[kind])
-    found = _UNCHANGED[kind].fullmatch(script.strip()) if isinstance(script, str) else None
-    return found[found.lastindex or 0] if found else None
-
-
-MAX_PATHS = 500
-_WITHOUT_WORKSPACE = frozenset(
-    {
-        "EVENT",
-        "HTTP",
-        "HTTP_POLL",
-        "KAFKA_PUBLISH",
-        "NOOP",
-        "WAIT",
-        "WAIT_FOR_WEBHOOK",
-    }
-)
 
 
 def check_all_paths(definition: Definition, inputs: Value, context: CheckContext) -> None:
@@ -143,7 +101,7 @@ def _run_task(  # noqa: C901 - one row per kind of task
         case "FORK_JOIN_DYNAMIC":
             return _dynamic_fork(node, path, scope)
         case "JOIN" | "EXCLUSIVE_JOIN":
-            return [after_no_write(node, joined_outputs(node, path), path, scope)]
+            return [after_no_write(node, _joined_outputs(node, path), path, scope)]
         case "SWITCH" | "DECISION":
             after = after_no_write(node, unknown_output(node), path, scope)
             return [end for case in node.cases for end in _run_tasks(case, [after], scope)]
@@ -159,7 +117,7 @@ def _run_task(  # noqa: C901 - one row per kind of task
         case "TERMINATE":
             return _terminate(node, path, scope)
         case "INLINE" | "LAMBDA" | "JSON_JQ_TRANSFORM":
-            return [after_no_write(node, script_output(node, path, scope), path, scope)]
+            return [after_no_write(node, _script_output(node, path, scope), path, scope)]
         case kind if kind in _WITHOUT_WORKSPACE:
             return [after_no_write(node, unknown_output(node), path, scope)]
         case _:
@@ -324,7 +282,7 @@ def _run_workflow(
     ends = _run_tasks(inner.tasks, [path.at_workflow_start()], below)
     for end in ends:
         check_output(end, below)
-    return [*((end, workflow_output(end, below)) for end in ends), *below.ended]
+    return [*((end, _workflow_output(end, below)) for end in ends), *below.ended]
 
 
 def _run_unknown_workflow(
@@ -361,3 +319,39 @@ def _recent(paths: Sequence[PathState]) -> frozenset[Write]:
 
 def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
+
+
+# --- Outputs --------------------------------------------------------------------------------------
+
+
+def _joined_outputs(node: Node, path: PathState) -> Value:
+    outputs = {
+        reference: project(path.records[reference], ["output"])
+        for reference in node.join_on
+        if reference in path.records
+    }
+    if node.kind == "JOIN":
+        return Object.of(outputs)
+    return next(iter(outputs.values()), unknown_output(node))
+
+
+def _script_output(node: Node, path: PathState, scope: Scope) -> Value:
+    key = _passed_through(node.kind, node.inputs)
+    if key is None or key not in node.inputs:
+        return unknown_output(node)
+    return Object.of({"result": scope.value(node.inputs[key], path)})
+
+
+def _workflow_output(end: PathState, scope: Scope) -> Value:
+    """The workflow's output; without outputParameters it is that of the last task."""
+    if scope.definition.outputs:
+        return scope.value(scope.definition.outputs, end)
+    last = end.records.get(scope.definition.tasks[-1].reference) if scope.definition.tasks else None
+    return project(last, ["output"]) if last else Unknown(f"the output of {scope.label}")
+
+
+def _passed_through(kind: str, inputs: Mapping[str, object]) -> str | None:
+    """The input that an INLINE, LAMBDA or JSON_JQ_TRANSFORM task outputs unchanged, if any."""
+    script = inputs.get(_SCRIPTS[kind])
+    found = _UNCHANGED[kind].fullmatch(script.strip()) if isinstance(script, str) else None
+    return found[found.lastindex or 0] if found else None
