@@ -67,16 +67,13 @@ def conductor_server(
     """
     directory = directory.absolute()
     program = ensure_conductor(on_line)
-    scratch = directory / _SCRATCH
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    scratch.mkdir(exist_ok=True)
     address = f"http://{LOOPBACK}:{port}"
     return Server(
         name="conductor",
         version=VERSION,
         directory=directory,
         command=(
-            *program.command(*java_options, f"-Djava.io.tmpdir={scratch}"),
+            *program.command(*java_options, f"-Djava.io.tmpdir={directory / _SCRATCH}"),
             # Arguments, because these override any file or variable.
             *(f"--server.address={LOOPBACK}", f"--server.port={port}"),
         ),
@@ -87,6 +84,7 @@ def conductor_server(
             _CONFIG: json.dumps({**configuration(), **(properties or {})}, indent=2) + "\n",
             _LOOK_AGAIN: (files("perago.stack") / _LOOK_AGAIN).read_text(encoding="utf-8"),
         },
+        folders=(_SCRATCH,),
         settings={"CONDUCTOR_SERVER_URL": f"{address}/api"},
         # Spring would take these for its properties, and Java for its options.
         hidden_variables=(

@@ -45,8 +45,9 @@ a stopped server could get that very port for its own end, and block it."""
 class Server:
     """How to start a server, which writes only below ``directory``.
 
-    ``files`` are written there before it starts, readable by their owner alone: secrets belong in
-    files and never in ``command``. ``settings`` are the variables that its clients need.
+    ``files`` are written and ``folders`` made there before it starts. Only their owner can read
+    them: secrets belong in files and never in ``command``. ``settings`` are the variables that its
+    clients need.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Server:
     settings: Mapping[str, str] = field(repr=False)
     hidden_variables: str | tuple[str, ...]
     """Prefixes of variables that would change its configuration: it doesn't inherit them."""
+    folders: tuple[str, ...] = ()
     start_timeout_seconds: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables it gets besides those that it inherits."""
@@ -162,6 +164,8 @@ def start(server: Server) -> StartingServer:
     If this is interrupted, the server doesn't run.
     """
     server.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in server.folders:
+        (server.directory / name).mkdir(exist_ok=True)
     for name, text in server.files.items():
         write_private(server.directory / name, text)
     log_offset = server.log.stat().st_size if server.log.exists() else 0

@@ -127,8 +127,6 @@ def _daemon(
 ) -> Server:
     directory = directory.absolute()
     program = spark_program(on_line)
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (directory / SCRATCH).mkdir(exist_ok=True)
     return Server(
         name=name,
         version=VERSION,
@@ -141,6 +139,7 @@ def _daemon(
         port=port,
         health_url=f"spark://{LOOPBACK}:{port}",
         files={_PROPERTIES: "".join(f"{key} {value}\n" for key, value in properties.items())},
+        folders=(SCRATCH,),
         settings={},
         hidden_variables=HIDDEN_VARIABLES,
         start_timeout_seconds=START_TIMEOUT_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from perago.adapters.spark.configuration import COMMITTER, LakeFSLogin, as_properties
+from perago.adapters.spark.configuration import COMMITTER, DEFAULTS, LakeFSLogin, as_properties
 from perago.stack import lakefs
 from perago.stack.server import LOOPBACK, Server, ServerKind, read_record
 from perago.stack.spark import (
@@ -46,8 +46,6 @@ def connect_server(
     """
     directory = directory.absolute()
     program = spark_program(on_line)
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (directory / SCRATCH).mkdir(exist_ok=True)
     configured = configuration(directory, port, program, login) | dict(settings or {})
     return Server(
         name="spark-connect",
@@ -62,6 +60,7 @@ def connect_server(
         port=port,
         health_url=f"sc://{LOOPBACK}:{port}",
         files={_PROPERTIES: as_properties(configured)},
+        folders=(SCRATCH,),
         settings={},
         hidden_variables=HIDDEN_VARIABLES,
         start_timeout_seconds=START_TIMEOUT_SECONDS,
@@ -87,10 +86,8 @@ def configuration(
         "spark.driver.memory": _MEMORY,
         "spark.driver.extraClassPath": ":".join(map(str, program.jars)),
         "spark.driver.extraJavaOptions": options,
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
-        "spark.ui.enabled": "false",
+        **DEFAULTS,
         **COMMITTER,
         **{f"spark.hadoop.{name}": value for name, value in s3a.items()},
     }

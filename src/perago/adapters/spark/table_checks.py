@@ -105,7 +105,7 @@ def _check_one_table(
     hide = any(table_rules.hide_values for table_rules in group)
     referenced = {path: _open(source, read, hide=hide) for path, source in others.items()}
     check = _TableCheck(table, {group[0].path: table, **referenced})
-    check.unmet.update((rule, said) for rule in rules if (said := check.schema_problem(rule)))
+    check.unmet.update((rule, problem) for rule in rules if (problem := check.schema_problem(rule)))
     row_rules = [rule for rule in rules if isinstance(rule, RowRule) and rule not in check.unmet]
     wants_fingerprint = any(table_rules.fingerprint for table_rules in group)
     with_fingerprint = wants_fingerprint and not unhashable(table.schema)
