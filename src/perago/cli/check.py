@@ -175,13 +175,13 @@ class DefinitionSource:
         return None if found is None else read_definition(found)
 
     def _registered(self, source: str) -> Definition:
-        name, _, said = source.partition(":")
-        if said and not said.isdecimal():
+        name, _, version = source.partition(":")
+        if version and not version.isdecimal():
             raise RuntimeConfigError(
-                f"--workflow {source}: {said!r} is not a version",
+                f"--workflow {source}: {version!r} is not a version",
                 fix="write NAME or NAME:VERSION, or name a .json file",
             )
-        found = self._server.workflow(name, int(said) if said else None)
+        found = self._server.workflow(name, int(version) if version else None)
         if found is None:
             raise DefinitionDiffersError(
                 f"Conductor has no workflow {source!r}, and there is no such file",

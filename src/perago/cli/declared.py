@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import common, common_options
+from perago.cli.options import close_with_command, common, common_options
 from perago.cli.output import echo_err
 from perago.errors import RuntimeConfigError
 
@@ -129,7 +129,6 @@ def register_command(
       state: "missing" | "same" | "differs", differences: [{field, declared, registered}],
       pushed: bool}], "warnings": [text]}: "ok" if Conductor now has all of them as declared
     """
-    from perago.cli.options import close_with_command
     from perago.operations.declared import definitions_of, load_declared
     from perago.operations.registration import DefinitionState, compare, register
     from perago.wiring import open_definitions
@@ -157,7 +156,6 @@ def ensure_registered(settings: Settings, pipeline: Pipeline, *, push: bool) -> 
     Raises DefinitionDiffersError, naming the command that registers them, if it doesn't; with
     ``push``, registers them instead.
     """
-    from perago.cli.options import close_with_command
     from perago.errors import DefinitionDiffersError
     from perago.operations.declared import declared_by, definitions_of
     from perago.operations.registration import differences, register

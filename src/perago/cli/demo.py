@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import backend_options, common_options
+from perago.cli.options import backend_options, close_with_command, common_options
 from perago.cli.output import STARTING, echo_err, status_line
 from perago.cli.refs import DEFAULT_BRANCH
 from perago.errors import RuntimeConfigError
@@ -122,7 +122,6 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     echo_err(f"{click.style('Perago demo', bold=True)}  {programme}")
     with status_line(STARTING):
         from perago.cli.declared import ensure_registered
-        from perago.cli.options import close_with_command
         from perago.cli.run import exit_code, run_document, watch_run
         from perago.declare.loading import load_pipeline
         from perago.model.run import RunStatus
@@ -243,13 +242,13 @@ def _story(
     is_replaced = record.status is RunStatus.COMPLETED and any(
         attempt.attempt.retry_count for attempt in record.attempts
     )
-    place = shlex.join(backend_options())
+    options = shlex.join(backend_options())
     looks = [
-        f"perago runs {record.id[:RUN_LENGTH]} --logs {place}",
-        f"perago diff main~ main --repository {repository} {place}",
-        f"perago fence probe {repository} {place}"
+        f"perago runs {record.id[:RUN_LENGTH]} --logs {options}",
+        f"perago diff main~ main --repository {repository} {options}",
+        f"perago fence probe {repository} {options}"
         if settings.store == "lakefs"
-        else f"perago verify {place}",
+        else f"perago verify {options}",
     ]
     return Group(
         summary(record, backend_options()),

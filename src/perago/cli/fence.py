@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_options
+from perago.cli.options import close_with_command, common_options
 from perago.formatting import COMMIT_LENGTH
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def install(*, repository: str, branch: str | None, output: Output, settings: Se
     """
     from rich.text import Text
 
-    from perago.cli.options import close_with_command
     from perago.operations.branches import assert_no_active_run
     from perago.operations.fence_install import install_fence
     from perago.wiring import open_lakefs, open_runs
@@ -106,7 +105,6 @@ def probe(*, repository: str, branch: str | None, output: Output, settings: Sett
     """
     from rich.text import Text
 
-    from perago.cli.options import close_with_command
     from perago.operations.fence_install import FenceState, probe_fence
     from perago.wiring import open_lakefs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_options
+from perago.cli.options import close_with_command, common_options
 from perago.cli.refs import DEFAULT_BRANCH, repository_option, resolve_commit, resolve_repository
 from perago.formatting import COMMIT_LENGTH, RUN_LENGTH, ago, iso, size
 
@@ -53,7 +53,6 @@ def command(
     JSON: {"repository", "ref", "commits": [{id, parents, created_at, message, task, reference,
       retry, run, execution, added, changed, removed, counted: "all" | "some"}]}
     """
-    from perago.cli.options import close_with_command
     from perago.wiring import open_store
 
     store = close_with_command(open_store(settings))
@@ -135,7 +134,6 @@ def diff_command(
     JSON: {"repository", "before", "after", "summary": {added, changed, removed},
       "differences": [{key, kind, bytes_before, bytes_after}]}
     """
-    from perago.cli.options import close_with_command
     from perago.wiring import open_store
 
     store = close_with_command(open_store(settings))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_options
+from perago.cli.options import close_with_command, common_options
 from perago.cli.refs import (
     DEFAULT_BRANCH,
     repository_name,
@@ -59,7 +59,6 @@ def import_command(
       "commit": id | null if nothing changed, "parent": id, "added", "changed", "removed"}
     """
     from perago.cli.local_view import transferring
-    from perago.cli.options import close_with_command
     from perago.operations.branches import assert_no_active_run, new_branch_source, own_branches
     from perago.operations.import_export import import_directory
     from perago.wiring import open_runs, open_store
@@ -151,7 +150,6 @@ def export_command(
     from rich.text import Text
 
     from perago.cli.local_view import transferring
-    from perago.cli.options import close_with_command
     from perago.operations.import_export import export_commit
     from perago.wiring import open_store
 

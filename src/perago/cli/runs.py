@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perago.cli.options import backend_options, common_options
+from perago.cli.options import backend_options, close_with_command, common_options
 from perago.cli.output import STARTING, console, status_line
 from perago.formatting import (
     COMMIT_LENGTH,
@@ -51,7 +51,6 @@ def command(*, run: str | None, limit: int, logs: bool, output: Output, settings
       which has the end of each attempt's output, "logs": [{reference, retry, lines: [{at, line}]}].
     "held" is whether a process works on the run right now; on Conductor, whether it is RUNNING.
     """
-    from perago.cli.options import close_with_command
     from perago.cli.output import until_reader_leaves
     from perago.cli.run_logs import logs_of
     from perago.ports.orchestrator import SharedRuns
@@ -236,7 +235,6 @@ def cancel_command(*, run: str, reason: str, output: Output, settings: Settings)
     """
     from rich.text import Text
 
-    from perago.cli.options import close_with_command
     from perago.wiring import open_runs
 
     runs = close_with_command(open_runs(settings))
@@ -276,7 +274,6 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
       workspace the fields about its branch are null
     """
     with status_line(STARTING):
-        from perago.cli.options import close_with_command
         from perago.cli.run import exit_code, run_document, summary, watch_run
         from perago.operations.branches import own_branches
         from perago.operations.recovery import assert_recoverable, branch_since_run, recover
@@ -305,11 +302,11 @@ def recover_command(*, run: str, dry_run: bool, output: Output, settings: Settin
 def _document(store: Store, run: RunRecord, left: BranchSinceRun | None) -> dict[str, Any]:
     from perago.cli.history import commit_document
 
-    said = {"recovered": run.id, "status": run.status.value, "reason": run.reason, "run": None}
+    about_run = {"recovered": run.id, "status": run.status.value, "reason": run.reason, "run": None}
     if left is None:
-        return said | dict.fromkeys(("branch", "accepted", "head", "leads_back", "since"))
+        return about_run | dict.fromkeys(("branch", "accepted", "head", "leads_back", "since"))
     repository = left.workspace.repository
-    return said | {
+    return about_run | {
         "branch": f"{repository}/{left.workspace.branch}",
         "accepted": left.accepted,
         "head": left.head.id,

@@ -147,9 +147,9 @@ def logs(
         ends = {path: path.stat().st_size for _, path in found}
         heading = _Heading(found)
         for _, path in found:
-            if lines and (said := last_lines(path, lines)):
+            if lines and (end := last_lines(path, lines)):
                 heading.before(path)
-                click.echo(said)
+                click.echo(end)
         if follow and found:
             _follow(ends, heading)
 

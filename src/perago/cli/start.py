@@ -41,13 +41,13 @@ _MOST_BY_DEFAULT = 4
     type=click.IntRange(min=1),
     default=None,
     show_default="the cores of this machine, at most 4; 1 if any of the tasks needs Spark",
-    help="How many attempts to run at a time, each in a process of its own, and with a Spark of "
-    "its own where the tasks need one.",
+    help="How many attempts to run at a time, each in its own process, and with its own Spark if "
+    "the tasks need one.",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Answer for health, readiness and metrics there.  [default: $PERAGO_LISTEN, or nowhere]",
+    help="Serve health, readiness and metrics here.  [default: $PERAGO_LISTEN, or nowhere]",
 )
 @common_options(starts_slowly=True, on=True, minimum="conductor", log_format=True)
 def command(

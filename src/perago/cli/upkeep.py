@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perago.cli.options import common_options
+from perago.cli.options import close_with_command, common_options
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.formatting import count, size
 
@@ -89,15 +89,14 @@ def gc_command(
 
 
 def _assert_no_period() -> None:
-    said = click.get_current_context().get_parameter_source("keep")
-    if said is click.core.ParameterSource.COMMANDLINE:
+    source = click.get_current_context().get_parameter_source("keep")
+    if source is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("--keep is for the embedded store: lakeFS collects its own commits.")
 
 
 def _embedded(
     settings: Settings, orphans_after: float | None, *, keep: float, dry_run: bool
 ) -> dict[str, object]:
-    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import ORPHAN_SECONDS
     from perago.wiring import open_embedded
 
@@ -110,7 +109,6 @@ def _embedded(
 def _on_lakefs(
     settings: Settings, orphans_after: float | None, *, dry_run: bool
 ) -> dict[str, object]:
-    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import SHARED_ORPHAN_SECONDS
     from perago.wiring import open_lakefs, open_object_cache
 
@@ -126,7 +124,6 @@ def _leftovers(
     store: Store, settings: Settings, orphan_seconds: float, *, dry_run: bool
 ) -> dict[str, object]:
     """Remove what dead attempts left; what that was, as JSON."""
-    from perago.cli.options import close_with_command
     from perago.operations.leftover_gc import collect_leftovers
     from perago.ports.orchestrator import SharedRuns
     from perago.wiring import open_runs, system_clock
@@ -198,7 +195,6 @@ def verify_command(*, output: Output, settings: Settings) -> int:
     from dataclasses import asdict
 
     from perago.cli.local_view import transferring
-    from perago.cli.options import close_with_command
     from perago.wiring import open_embedded
 
     if settings.store == "lakefs":
@@ -229,8 +225,8 @@ def _affected(store: Store, damaged: set[str]) -> dict[str, list[str]]:
             with suppress(PeragoError):
                 for entry in store.list_objects(repository, branch.head):
                     if entry.checksum in damaged:
-                        place = f"{repository}/{branch.name}: {entry.key}"
-                        found.setdefault(entry.checksum, []).append(place)
+                        shown = f"{repository}/{branch.name}: {entry.key}"
+                        found.setdefault(entry.checksum, []).append(shown)
     return found
 
 

@@ -86,8 +86,8 @@ def _greeting(api: ConductorClient) -> Iterator[Finding]:
         yield Finding("Conductor version", "ok", "unknown: the server doesn't say")
         return
     took = time.time() - asked_at
-    said = answer.body.decode(errors="replace").strip().strip('"')
-    yield Finding("Conductor version", "ok", f"{said:.40}")
+    version = answer.body.decode(errors="replace").strip().strip('"')
+    yield Finding("Conductor version", "ok", f"{version:.40}")
     ahead = clock_difference(answer.date, asked_at + took / 2)
     if ahead is None:
         yield Finding("Conductor clock", "ok", "unknown: the server sends no time")
@@ -153,21 +153,21 @@ def _writers(api: ConductorClient, settings: Settings) -> Iterator[Finding]:
     """Find branches that more than one active workflow writes, against the single-writer rule."""
     hits, _ = search(api, ACTIVE, doing="listing the active workflows")
     active = [hit for hit in hits if hit.status.is_active]
-    on: defaultdict[tuple[str, str], list[WorkflowSummary]] = defaultdict(list)
+    writers: defaultdict[tuple[str, str], list[WorkflowSummary]] = defaultdict(list)
     for hit in active:
         workflow = api.find(
             api_path("workflow", hit.id, includeTasks="false"), doing=f"reading workflow {hit.id}"
         )
-        if place := branch_of(workflow):
-            on[place].append(hit)
-    crowded = {place: innermost(found) for place, found in on.items()}
-    crowded = {place: found for place, found in crowded.items() if len(found) > 1}
-    for (repository, branch), found in crowded.items():
+        if target := branch_of(workflow):
+            writers[target].append(hit)
+    several = {target: innermost(found) for target, found in writers.items()}
+    several = {target: found for target, found in several.items() if len(found) > 1}
+    for (repository, branch), found in several.items():
         named = ", ".join(hit.id for hit in sorted(found, key=lambda hit: hit.age_order)[:_NAMED])
         detail = f"{len(found)} active workflows write {repository}/{branch}: {named}"
         fix = "`perago cancel` all but one; with PERAGO_SINGLE_WRITER=enforce workers refuse it"
         yield Finding("single writer", "fail", detail, fix)
-    if not crowded:
+    if not several:
         rule = f"PERAGO_SINGLE_WRITER={settings.single_writer}"
         detail = f"{count(len(active), 'active workflow')}, each with a branch of its own; {rule}"
         yield Finding("single writer", "ok", detail)

@@ -125,25 +125,25 @@ def judge_key(answer: Reached | Unreachable, key: str) -> Finding:
 
 def judge_version(answer: Reached) -> Finding:
     """Whether the server is new enough for Perago."""
-    said = _version_said(answer.body)
-    digits = re.match(r"(\d+)\.(\d+)", said)
+    version = _version_in(answer.body)
+    digits = re.match(r"(\d+)\.(\d+)", version)
     if digits is None:  # a development build
-        return Finding("version", "ok", f"lakeFS {said or 'of no known version'}")
+        return Finding("version", "ok", f"lakeFS {version or 'of no known version'}")
     found = (int(digits[1]), int(digits[2]))
     if found < SQUASHING_VERSION:
-        detail = f"lakeFS {said} can't squash a merge, so no publication would be accepted"
+        detail = f"lakeFS {version} can't squash a merge, so no publication would be accepted"
         return Finding(
             "version", "fail", detail, f"update it to {_dotted(LISTING_VERSION)} or newer"
         )
     if found < LISTING_VERSION:
-        detail = f"lakeFS {said} doesn't list hidden branches: `perago gc` misses some leftovers"
+        detail = f"lakeFS {version} doesn't list hidden branches: `perago gc` misses some leftovers"
         return Finding(
             "version", "warn", detail, f"update it to {_dotted(LISTING_VERSION)} or newer"
         )
-    return Finding("version", "ok", f"lakeFS {said}")
+    return Finding("version", "ok", f"lakeFS {version}")
 
 
-def _version_said(body: str) -> str:
+def _version_in(body: str) -> str:
     try:
         return str(json.loads(body)["version"])
     except (ValueError, KeyError, TypeError):
