@@ -1,4 +1,4 @@
-"""``perago demo``: a pipeline, a crash in the middle of it, its recovery, and what is left."""
+"""``perago demo``: run a pipeline, crash it in the middle, and show the recovery."""
 
 from __future__ import annotations
 
@@ -32,71 +32,12 @@ if TYPE_CHECKING:
     from perago.settings import Settings
 
 
+_PIPELINE = "perago.demo.songs:songs"
+_CRASHING_STEP = 2
 _START = "from perago.cli.main import main; main()"
 _READY_SECONDS = 120.0  # Spark has to start
 _GRACE_SECONDS = 20.0
 _TAIL_BYTES = 2000
-
-
-@contextmanager
-def _worker(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[None]:
-    """Run ``perago start`` for a plan's modules, one task at a time, until the end of the block.
-
-    The worker polls for the plan's tasks when the block begins; its output goes to a log. Raises
-    RuntimeConfigError, with the end of that log, if the worker doesn't get so far.
-    """
-    modules = dict.fromkeys(step.module for step in plan.steps)
-    task_names = list(dict.fromkeys(step.task_name for step in plan.steps))
-    settings.home.mkdir(parents=True, exist_ok=True)
-    log = settings.home.absolute() / "worker.log"
-    began = time.time()
-    with log.open("ab") as output:
-        size_before = log.stat().st_size
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, "start", *modules, "-j", "1", *backend_options()],
-            env=_environment(settings.failpoints),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # so that Ctrl-C does not reach it
-        )
-    try:
-        while not _is_polling(runs, task_names, began):
-            _assert_alive(process, log, size_before, began)
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _is_polling(runs: SharedRuns, task_names: Sequence[str], since: float) -> bool:
-    polls = runs.last_polls(task_names)
-    return all(name in polls and polls[name][1] >= since for name in task_names)
-
-
-def _assert_alive(process: subprocess.Popen[bytes], log: Path, start: int, began: float) -> None:
-    if process.poll() is None and time.time() - began < _READY_SECONDS:
-        return
-    with log.open("rb") as file:
-        file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
-        end = file.read().decode(errors="replace").strip()
-    what = "isn't ready" if process.returncode is None else f"ended with {process.returncode}"
-    raise RuntimeConfigError(f"the demo's worker {what}: {end}", fix=f"see {log}")
-
-
-def _environment(failpoints: str) -> dict[str, str]:
-    """Ours, but with attempts below the demo's home: another worker may use the common root."""
-    kept = {name: value for name, value in os.environ.items() if name != "PERAGO_WORKSPACE_ROOT"}
-    return kept | {"PERAGO_FAILPOINTS": failpoints}
-
-
-_PIPELINE = "perago.demo.songs:songs"
-_CRASHING_STEP = 2
 
 
 @click.command()
@@ -118,8 +59,9 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     """
     from perago.wiring import where_spark_runs
 
-    programme = _programme(rows, where_spark_runs(settings), crash=not no_crash)
-    echo_err(f"{click.style('Perago demo', bold=True)}  {programme}")
+    if not output.json_lines:
+        introduction = _introduction(rows, where_spark_runs(settings), crash=not no_crash)
+        echo_err(f"{click.style('Perago demo', bold=True)}  {introduction}")
     with status_line(STARTING):
         from perago.cli.declared import ensure_registered
         from perago.cli.run import exit_code, run_document, watch_run
@@ -140,11 +82,11 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
         own = own_branches(settings)
         if settings.store == "lakefs":
             _make_repository(store, repository, own)
-    with ExitStack() as until_it_ran:
+    with ExitStack() as running:
         if isinstance(runs, SharedRuns):
             with status_line("registering the pipeline, starting a worker"):
                 ensure_registered(settings, pipeline, push=True)
-                until_it_ran.enter_context(_worker(settings, plan, runs))
+                running.enter_context(_worker(settings, plan, runs))
         # A repository of that name may have been here before, with runs of its own.
         point = StartingPoint(repository, from_head=True)
         run_id = start_run(runs, store, plan, point, own=own)
@@ -160,15 +102,15 @@ def command(*, rows: int, no_crash: bool, output: Output, settings: Settings) ->
     return exit_code(record)
 
 
-def _programme(rows: int, spark: str, *, crash: bool) -> str:
-    programme = (
+def _introduction(rows: int, spark: str, *, crash: bool) -> str:
+    words = (
         f"{rows:,} listening events, four tasks, one versioned workspace\n"
         f"Two of the tasks compute with Spark, {spark}."
     )
     if not crash:
-        return programme
+        return words
     return (
-        f"{programme}\n"
+        f"{words}\n"
         "The second task is killed (SIGKILL) right after it publishes, before it can report.\n"
         "The retry replaces that abandoned commit.\n"
     )
@@ -261,3 +203,60 @@ def _story(
         Text.assemble("\nThe report: ", (page.as_uri() if page else "none", "bold")),
         Text("\nLook around:  " + "\n              ".join(looks), style="dim"),
     )
+
+
+@contextmanager
+def _worker(settings: Settings, plan: RunPlan, runs: SharedRuns) -> Iterator[None]:
+    """Run ``perago start`` for a plan's modules, one task at a time, until the end of the block.
+
+    The worker polls for the plan's tasks when the block begins; its output goes to a log. Raises
+    RuntimeConfigError, with the end of that log, if the worker doesn't get so far.
+    """
+    modules = dict.fromkeys(step.module for step in plan.steps)
+    task_names = list(dict.fromkeys(step.task_name for step in plan.steps))
+    settings.home.mkdir(parents=True, exist_ok=True)
+    log = settings.home.absolute() / "worker.log"
+    began = time.time()
+    with log.open("ab") as output:
+        size_before = log.stat().st_size
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, "start", *modules, "-j", "1", *backend_options()],
+            env=_environment(settings.failpoints),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # so that Ctrl-C does not reach it
+        )
+    try:
+        while not _is_polling(runs, task_names, began):
+            _assert_alive(process, log, size_before, began)
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _is_polling(runs: SharedRuns, task_names: Sequence[str], since: float) -> bool:
+    polls = runs.last_polls(task_names)
+    return all(name in polls and polls[name][1] >= since for name in task_names)
+
+
+def _assert_alive(process: subprocess.Popen[bytes], log: Path, start: int, began: float) -> None:
+    if process.poll() is None and time.time() - began < _READY_SECONDS:
+        return
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+        end = file.read().decode(errors="replace").strip()
+    what = "isn't ready" if process.returncode is None else f"ended with {process.returncode}"
+    raise RuntimeConfigError(f"the demo's worker {what}: {end}", fix=f"see {log}")
+
+
+def _environment(failpoints: str) -> dict[str, str]:
+    """Ours, but with attempts below the demo's home: another worker may use the common root."""
+    kept = {name: value for name, value in os.environ.items() if name != "PERAGO_WORKSPACE_ROOT"}
+    return kept | {"PERAGO_FAILPOINTS": failpoints}
