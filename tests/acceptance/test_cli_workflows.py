@@ -129,7 +129,7 @@ def test_every_workflow_is_looked_at_whatever_the_first_one_is(perago, project, 
     said = [error and error["message"] for error in errors]
     assert "not JSON" in said[0]
     assert "tasks[0].taskReferenceName is None" in said[1]
-    assert "there is no workflow definition in it" in said[2]
+    assert "the file has no workflow definition" in said[2]
     assert "No such file" in said[3]
     assert said[4] is None
     assert all(error["fix"] for error in errors if error)
