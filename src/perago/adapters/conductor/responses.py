@@ -42,7 +42,7 @@ def error_for(response: Response, request: Request, address: str) -> Orchestrato
         return OrchestratorAccessError(
             f"{request.doing}: Conductor at {address} rejects our credentials ({status}): "
             f"{message_of(response.body)}",
-            fix="check CONDUCTOR_AUTH_KEY, CONDUCTOR_AUTH_SECRET and that key's permissions",
+            fix="check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET, and that key's permissions",
         )
     if is_not_found(response):
         return request.not_found(f"{request.doing}: {message_of(response.body)}")
