@@ -13,6 +13,7 @@ from perago.adapters.embedded.queue.policy import may_start, step_of
 from perago.adapters.embedded.queue.rows import (
     SCHEMA,
     attempt_of,
+    controls_of,
     decode_plan,
     encode_plan,
     load_attempt,
@@ -98,14 +99,15 @@ class EmbeddedQueue:
             for row in self._due(tx, task_names):
                 if len(deliveries) >= limit:
                     break
-                plan = decode_plan(row["plan"])
-                controls = step_of(plan, row["reference"]).controls
+                controls = controls_of(row)
                 if not _within_limits(tx, row, controls):
                     continue
                 deliver(tx, row, worker_id=worker_id, timeout=controls.timeout)
                 deliveries.append(
                     Delivery(
-                        attempt=replace(attempt_of(row), workflow_name=plan.name),
+                        attempt=replace(
+                            attempt_of(row), workflow_name=decode_plan(row["plan"]).name
+                        ),
                         input=json.loads(row["input"]),
                         worker_id=worker_id,
                         response_seconds=float(controls.timeout.response_seconds),
@@ -135,7 +137,7 @@ class EmbeddedQueue:
             row = load_attempt(tx.connection, delivery.attempt.task_id)
             if not _is_held_by(row, delivery):
                 return False
-            extend_lease(tx, row, _controls_of(row).timeout)
+            extend_lease(tx, row, controls_of(row).timeout)
             return True
 
     def report(self, delivery: Delivery, report: TaskReport) -> ReportReceipt:
@@ -347,10 +349,6 @@ class EmbeddedQueue:
 def _is_held_by(row: sqlite3.Row, delivery: Delivery) -> bool:
     now = (row["status"], row["poll_count"])
     return now == (TaskStatus.IN_PROGRESS, delivery.poll_count)
-
-
-def _controls_of(row: sqlite3.Row) -> TaskControls:
-    return step_of(decode_plan(row["plan"]), row["reference"]).controls
 
 
 def _within_limits(tx: Transaction, row: sqlite3.Row, controls: TaskControls) -> bool:

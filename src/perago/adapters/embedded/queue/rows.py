@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perago.adapters.embedded.queue.policy import Timing
+from perago.adapters.embedded.queue.policy import Timing, step_of
 from perago.adapters.local_io.sqlite import BUSY_SECONDS, ErrorKind, Schema, kind_of_error
 from perago.errors import (
     OrchestratorError,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perago.errors import PeragoError
+    from perago.model.controls import TaskControls
 
 
 # --- the tables ----------------------------------------------------------------------------------
@@ -201,6 +202,11 @@ def attempt_of(row: sqlite3.Row) -> Attempt:
         retry_count=row["retry_count"],
         task_name=row["task_name"],
     )
+
+
+def controls_of(row: sqlite3.Row) -> TaskControls:
+    """The controls of the attempt's step. The row has its run's ``plan``."""
+    return step_of(decode_plan(row["plan"]), row["reference"]).controls
 
 
 def snapshot_of(connection: sqlite3.Connection, row: sqlite3.Row) -> AttemptSnapshot:

@@ -20,7 +20,7 @@ from perago.adapters.embedded.queue.policy import (
     step_of,
 )
 from perago.adapters.embedded.queue.rows import (
-    decode_plan,
+    controls_of,
     load_attempt,
     load_run,
     run_of,
@@ -185,7 +185,7 @@ def apply_timeouts(tx: Transaction) -> None:
         (tx.now, RunStatus.RUNNING),
     ).fetchall()
     for row in rows:
-        timeout = step_of(decode_plan(row["plan"]), row["reference"]).controls.timeout
+        timeout = controls_of(row).timeout
         passed = overdue(timing_of(row), timeout, tx.now)
         if passed is None:
             continue
