@@ -89,7 +89,7 @@ types: env ## Check types
 	@$(BIN)/mypy
 
 .PHONY: imports
-imports: env ## Check who may import whom
+imports: env ## Check which package may import which
 	$(say) 'Import contracts (import-linter)'
 	@$(BIN)/lint-imports --no-logo
 

@@ -93,7 +93,7 @@ class Race:
         self._make_bare_repository()
 
     def new_bytes(self) -> Contents:
-        """What this round writes; the same for whoever runs in it, as it costs the same."""
+        """What a side writes in this round."""
         return {path: self.random.randbytes(FILE_BYTES) for path in self.changed}
 
     # --- the sides ----------------------------------------------------------------------------

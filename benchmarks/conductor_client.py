@@ -53,7 +53,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
 
 
 def task_to_read(bench: Rig) -> str:
-    side = bench.side("nobody", "unserved")
+    side = bench.side("none", "unserved")
     (workflow,) = bench.conductor.queue(side, [{"params": {}}])
     return str(bench.conductor.ask("GET", f"/workflow/{workflow}")["tasks"][0]["taskId"])
 

@@ -36,7 +36,7 @@ REST_PART = 0.1
 """The part of a core below which a worker is at rest, for that long."""
 
 AS_IT_COMES = {"spring.sql.init.mode": "never"}
-"""Without what makes ours look at every workflow every few seconds, whoever works on it."""
+"""Without our setting that makes Conductor look at every workflow every few seconds."""
 
 _OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTHONDONTWRITEBYTECODE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -83,7 +83,7 @@ class Side:
 
 
 class Conductor:
-    """The server, as whoever starts workflows sees it; every workflow is of one task."""
+    """The server as a client that starts workflows sees it; every workflow is of one task."""
 
     def __init__(self, server: TemporaryConductor) -> None:
         self.server = server

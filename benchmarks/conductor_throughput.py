@@ -40,7 +40,7 @@ OBJECTS = 5
 OBJECT_BYTES = 1_000
 REPOSITORY = "throughput"
 SECONDS_TO_WAKE = 2.0
-"""For whoever has been frozen for a minute to connect again, and to see that nobody is stuck."""
+"""For a worker that was frozen for a minute to connect again."""
 
 NO_PARAMS: dict[str, object] = {"params": {}}
 

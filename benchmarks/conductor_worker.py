@@ -117,7 +117,7 @@ class Pair:
 def start_figures(samples: Samples) -> tuple[Figure, ...]:
     ours, peer = samples["start, perago"], samples["start, peer"]
     stops, peers_end = samples["stop, perago"], median(samples["stop, peer"])
-    told = f"{peers_end:.1f} s" if peers_end < PATIENCE_SECONDS else f"not after {peers_end:.0f} s"
+    shown = f"{peers_end:.1f} s" if peers_end < PATIENCE_SECONDS else f"not after {peers_end:.0f} s"
     return (
         at_most(
             f"perago start -j {EXECUTORS} to the first completed task, times the peer",
@@ -128,7 +128,7 @@ def start_figures(samples: Samples) -> tuple[Figure, ...]:
         ),
         at_most(
             "SIGTERM on an idle worker to its exit, the longest",
-            f"{spread_of(stops)}, peer: {told}",
+            f"{spread_of(stops)}, peer: {shown}",
             max(stops, default=math.nan),
             STOP_SECONDS,
             " s",

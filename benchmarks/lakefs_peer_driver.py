@@ -1,7 +1,7 @@
 """Runs attempts with the peer's own runtime, in the peer's own environment, and times them.
 
 One request a line on standard input, one answer a line on standard output, both JSON. Imports and
-the start of this process are over when the first request comes: they count for nobody.
+the start of this process are over when the first request comes: they are not measured.
 """
 
 from __future__ import annotations

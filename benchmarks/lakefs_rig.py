@@ -114,7 +114,7 @@ class Lake:
         return apart(self._outputs)
 
     def lakectl(self, *arguments: str) -> float:
-        """Seconds of the whole process, as nobody could use less of it."""
+        """Seconds of the whole process, its start included."""
         with stopwatch() as taken:
             subprocess.run(
                 [str(self._lakectl), "--config", str(self._lakectl_config), *arguments],

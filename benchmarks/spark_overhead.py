@@ -63,7 +63,7 @@ def measure(scratch: Path, scale: Scale) -> Report:
     samples["worker"] = []
     with failures.kept("worker"):
         samples["worker"] = between_reports(scratch)
-    told = {name: steps_told(taken[-1] if taken else None) for name, taken in done.items()}
+    logged = {name: steps_told(taken[-1] if taken else None) for name, taken in done.items()}
     words = {
         "embedded": "an attempt at clean, embedded, less its body",
         "lakeFS": "the same on lakeFS",
@@ -73,13 +73,13 @@ def measure(scratch: Path, scale: Scale) -> Report:
         name="spark_overhead",
         question="a Spark task that isn't a worker's first: what it costs beside its jobs",
         basis=f"medians of {rounds} attempts after one that isn't counted",
-        figures=tuple(figure(words[n], taken, told.get(n, "")) for n, taken in samples.items()),
+        figures=tuple(figure(words[n], taken, logged.get(n, "")) for n, taken in samples.items()),
         samples=samples,
     )
 
 
-def figure(what: str, taken: list[float], told: str) -> Figure:
-    return at_most(what, f"{spread_of(taken)}{told}", median(taken), SECONDS, " s")
+def figure(what: str, taken: list[float], logged: str) -> Figure:
+    return at_most(what, f"{spread_of(taken)}{logged}", median(taken), SECONDS, " s")
 
 
 def attempts(shipped: Shipped, rounds: int, done: list[Attempted], where: str) -> None:
@@ -113,9 +113,9 @@ def between_reports(scratch: Path) -> list[float]:
 
 def gaps_of(settings: Settings, run: str) -> list[float]:
     lines = (settings.logs / run / "events.jsonl").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
-    reports = [datetime.fromisoformat(each["at"]) for each in told if each["step"] == "report"]
-    bodies = [each["seconds"] for each in told if each["step"] == "body"]
+    logged = [json.loads(line) for line in lines]
+    reports = [datetime.fromisoformat(each["at"]) for each in logged if each["step"] == "report"]
+    bodies = [each["seconds"] for each in logged if each["step"] == "body"]
     return [
         (after - before).total_seconds() - body
         for (before, after), body in zip(pairwise(reports), bodies[1:], strict=True)

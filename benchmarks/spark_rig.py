@@ -33,7 +33,7 @@ PREFIX = "songs"
 SONGS, SEED = 2_000, 7
 BYTES_PER_ROW = 150
 PATIENT = TaskControls(timeout=TimeoutPolicy(response_seconds=4 * 3600))
-"""Nobody sends heartbeats here."""
+"""No heartbeats are sent here."""
 
 
 def rows_of(scale: Scale) -> int:
@@ -107,7 +107,7 @@ class Attempted:
         return self.unchecked - self.steps["body"] + self.steps["stage.branch"]
 
     @property
-    def told(self) -> str:
+    def longest_steps(self) -> str:
         """The steps outside of the body that took longest."""
         ours = {name: s for name, s in self.steps.items() if name not in {"body", "checks"}}
         longest = sorted(ours.items(), key=lambda item: -item[1])[:5]
@@ -115,7 +115,7 @@ class Attempted:
 
 
 def steps_told(last: Attempted | None) -> str:
-    return f": {last.told}" if last else ""
+    return f": {last.longest_steps}" if last else ""
 
 
 class Sparked:
@@ -160,7 +160,7 @@ class Sparked:
     def driver_peak_mib(self) -> float:
         from pyspark import SparkContext
 
-        gateway = cast("Any", SparkContext._gateway)  # noqa: SLF001 - nobody else knows it
+        gateway = cast("Any", SparkContext._gateway)  # noqa: SLF001 - there is no public way
         return peak_mib(gateway.proc.pid)
 
     def close(self) -> None:

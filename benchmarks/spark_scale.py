@@ -90,7 +90,7 @@ def measured(scratch: Path, scale: Scale, rows: int) -> Size:
     shipped = Shipped(home)
     shipped.fill(tree)
     shipped.close()
-    if rows != rows_of(scale):  # nobody else has use for it
+    if rows != rows_of(scale):  # no other benchmark uses it
         shutil.rmtree(tree)
     settle()
     say(f"  clean and rank on {rows:,} events")

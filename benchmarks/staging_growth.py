@@ -111,7 +111,7 @@ class Workspace:
             Path(path).relative_to(watch.workspace).parts[2:] for path in watch.files_read
         )
         if not {"/".join(parts) for parts in read} <= set(CHANGED):
-            raise BenchmarkError(f"files that nobody had touched were read: {read[:3]}")
+            raise BenchmarkError(f"files that the body had not touched were read: {read[:3]}")
         self.uploaded = watch.uploaded
         values = {
             "scan": watch.scan,
@@ -123,7 +123,7 @@ class Workspace:
         return {f"{self.files} files, {name}": value for name, value in values.items()}
 
     def _change(self, files: Path) -> float:
-        """The task's body; it also times the stat pass that nobody could do without."""
+        """The task's body; it also times a bare stat pass."""
         for path in CHANGED:
             (files / path).write_bytes(self.random.randbytes(FILE_BYTES))
         return bare_stat_pass(files)

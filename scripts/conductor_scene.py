@@ -67,7 +67,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run as ``perago run --json`` tells of it."""
+    """A run as ``perago run --json`` prints it."""
 
     code: int
     document: dict[str, Any]
@@ -91,7 +91,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class SeenAttempt:
-    """An attempt as Conductor tells of it."""
+    """An attempt as Conductor shows it."""
 
     fields: dict[str, Any]
 

@@ -41,7 +41,7 @@ class ConductorWitness:
         return "\n".join(str(one["log"]) for one in self._ask("GET", f"tasks/{task_id}/log"))
 
     def start(self, name: str, given: object) -> str:
-        """Start a workflow with any input, as whoever knows the address can."""
+        """Start a workflow with any input, as any client of Conductor can."""
         return str(self._ask("POST", "workflow", {"name": name, "input": given}))
 
     def runs(self, prefix: str) -> list[str]:

@@ -180,7 +180,7 @@ class Scene:
     def verify_refused(
         self, outcome: AttemptOutcome, head: str, *, by: str, what: str = "the attempt"
     ) -> None:
-        """Nothing was published, nobody was told so, and the reason has the words ``by``."""
+        """Nothing was published or reported as published, and the reason has the words ``by``."""
         reason, status = str(outcome.report.reason), outcome.report.status
         refused = status == "FAILED" and reason.startswith("publish_fence") and by in reason
         said = f"by the publish fence, “{by}”" if refused else f"“{reason}”"

@@ -1,4 +1,4 @@
-"""lakeFS seen without Perago: what a repository holds, and what somebody else does to it."""
+"""lakeFS seen without Perago: what a repository holds, and what another client does to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Skipped(Exception):
 
 
 class Witness:
-    """One repository through lakeFS's own client: what is there, and what somebody else does."""
+    """One repository through lakeFS's own client: what is there, and what another client does."""
 
     def __init__(self, config: LakeFSConfig, repository: str) -> None:
         settings = Configuration(
@@ -87,11 +87,11 @@ class Witness:
         self.client.objects_api.upload_object(self.repository, branch, key, content=content)
 
     def write(self, branch: str, objects: Mapping[str, bytes]) -> str:
-        """Commit objects, as somebody outside would; the new head."""
+        """Commit objects, as another client; returns the new head."""
         for key, content in objects.items():
             self.put(branch, key, content)
         made = self.client.commits_api.commit(
-            self.repository, branch, CommitCreation(message="somebody writes")
+            self.repository, branch, CommitCreation(message="another client writes")
         )
         return str(made.id)
 

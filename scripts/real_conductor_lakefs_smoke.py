@@ -127,10 +127,10 @@ def completion(stage: Stage) -> None:
         "said by the task" in stage.conductor.logs(write.id),
     )
     where = ("--repository", stage.place.repository, "--branch", branch, "--limit", "2", "--json")
-    told = stage.perago("history", *where, *stage.there).document["commits"]
+    shown = stage.perago("history", *where, *stage.there).document["commits"]
     stage.verify(
-        "`perago history` tells which workflow and task made each commit",
-        [(one["id"], one["run"], one["reference"], one["retry"]) for one in told]
+        "`perago history` shows which workflow and task made each commit",
+        [(one["id"], one["run"], one["reference"], one["retry"]) for one in shown]
         == [
             (stumble.ref, ended.run, stumble.reference, 1),
             (write.ref, ended.run, write.reference, 0),
@@ -231,7 +231,7 @@ def play(stage: Stage, case: Callable[[Stage], None]) -> None:
 
 def clean_up(stage: Stage) -> None:
     stage.statements.begin("Afterwards")
-    # An interrupted `perago run` may have started one that nobody has told of.
+    # An interrupted `perago run` may have started one that was not reported.
     runs = sorted({*stage.place.runs, *stage.conductor.runs(stage.name)})
     stage.place.runs[:] = runs
     left = stage.conductor.forget(runs, stage.name)

@@ -244,7 +244,7 @@ def play_all(place: Place, tell: Callable[[object], None]) -> list[Result]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whoever pressed Ctrl-C wanted the cases to end, not the cleaning up."""
+    """Ctrl-C ends the cases, not the cleanup."""
     before = {
         number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
     }

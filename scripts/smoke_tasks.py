@@ -75,7 +75,7 @@ def leave(files: Path, params: Params) -> Seen:
     controls=CONTROLS,
 )
 def look(files: Path, params: Params) -> Seen:
-    """Read, and leave something behind that is nobody's business."""
+    """Read, and leave a file behind that is not published."""
     del params
     found = seen(files)
     (files / "scratch.txt").write_text("discarded")

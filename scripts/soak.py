@@ -44,7 +44,7 @@ _OURS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTHONDONTWRITEBYTECODE")
 REPOSITORIES = 4
 MOST_AT_A_TIME = 24
 HELD_BACK = 4
-"""How many workflows wait until the last blow has fallen, so that it hits somebody."""
+"""How many workflows wait until the last blow has fallen, so that it hits a worker that is busy."""
 
 CLEARING_SECONDS = 120.0
 """What workers leave is cleared within half a minute; a directory without a name takes a minute."""
@@ -109,7 +109,7 @@ class Soak:
             self._start_one(len(self.started))
 
     def _start_one(self, number: int) -> None:
-        """No server is down and nobody else strikes one, so the answer comes."""
+        """No server is down or about to be killed, so the answer comes."""
         repository = list(self.repositories)[number % len(self.repositories)]
         witness, branch = self.repositories[repository], f"workflow-{number}"
         witness.create_branch(branch, witness.default_branch())
@@ -138,7 +138,7 @@ class Soak:
         minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
         return (
             f"{minutes}:{seconds:02}  {self.ended} of {self.total} workflows ended, "
-            f"{len(self.active)} active; killed: {killed or 'nobody'}, "
+            f"{len(self.active)} active; killed: {killed or 'none'}, "
             f"{counts['publishing']} publishing; {left} blows to come{away}"
         )
 
@@ -182,7 +182,7 @@ def arranged(directory: Path, plan: argparse.Namespace) -> Iterator[Soak]:
             **lake.settings,
             **queue.settings,
             "PERAGO_STACK": str(directory / "no-stack"),
-            # Whoever was killed is soon back.
+            # A killed worker or server is soon back.
             "PYTHONPYCACHEPREFIX": str(directory / "compiled"),
         }
         settings = settings_for(environment, directory / "home")

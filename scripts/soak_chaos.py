@@ -14,7 +14,7 @@ from soak_workers import PUBLISHING, Role, Worker
 
 ROLES: tuple[Role, ...] = get_args(Role)
 LAST_BLOW = 0.85
-"""The part of the workflows after which nobody is killed any more, so that all is over in time."""
+"""The part of the workflows after which nothing is killed any more, so that all ends in time."""
 
 LONGEST_OUTAGE_SECONDS = 3.0
 """Of a server, before it is started again; its start comes on top."""
@@ -102,7 +102,7 @@ class Chaos:
             del self.blows[0]
 
     def end(self) -> None:
-        """Leave nobody in a trap, and every server up."""
+        """Leave no worker in a trap, and every server up."""
         self._put_traps_away()
         for outage in self._outages.values():
             outage.join()
@@ -157,5 +157,5 @@ class Chaos:
         time.sleep(blow.outage_seconds)
         try:
             server.restart()
-        except Exception as error:  # noqa: BLE001 - told at the end, whatever it is
+        except Exception as error:  # noqa: BLE001 - reported at the end, whatever it is
             self.failures.append(f"{blow.server} didn't start again: {error}")

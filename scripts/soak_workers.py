@@ -26,7 +26,7 @@ PUBLISHING = (
 PERAGO = str(Path(sys.executable).with_name("perago"))
 
 _SET_OFF = b"--"
-"""What a trap's file holds when it isn't set: it springs for whoever writes the first byte."""
+"""What a trap's file holds when it isn't set: the first process that writes a byte springs it."""
 
 
 class Worker:
@@ -110,7 +110,7 @@ class Worker:
             _let_go_on(executor)
 
     def put_traps_away(self) -> None:
-        """No more of them; whoever stands in one goes on."""
+        """Remove all traps; a worker that stands in one goes on."""
         for place in PUBLISHING:
             self._trap(place).write_bytes(_SET_OFF)
         if executor := self.trapped():

@@ -83,7 +83,7 @@ def mortal_server(_mortal_server):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """Nobody waits long for a server that won't come back before the attempt has ended."""
+    """Retries wait milliseconds: the server won't come back before the attempt has ended."""
     for name in ("READ_BACKOFF", "TRANSFER_BACKOFF"):
         quick = replace(getattr(client, name), first=0.01, longest=0.01)
         monkeypatch.setattr(client, name, quick)

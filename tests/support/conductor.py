@@ -24,7 +24,7 @@ A_YEAR = 365 * 24 * 3600
 
 
 class ConductorBench:
-    """Somebody who registers and starts workflows of steps that nobody else has."""
+    """Registers and starts workflows of steps that no other test has."""
 
     def __init__(self, address):
         access = ConductorConfig(address)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PIECE = 64 * 1024
 _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
-_RESET = struct.pack("ii", 1, 0)  # close without the polite part: whoever reads gets an error
+_RESET = struct.pack("ii", 1, 0)  # close with a reset: the reader gets an error
 _INFORMATIONAL = range(100, 200)
 
 
@@ -236,7 +236,7 @@ def answer_body(source: BufferedIOBase, head: Head, method: str) -> Iterator[byt
 
 
 def lasts_until_close(head: Head, method: str) -> bool:
-    """Whether only the connection's end tells where this answer's body ends."""
+    """Whether this answer's body lasts until the connection ends."""
     has_body = method != "HEAD" and head.status not in _BODILESS
     return has_body and not head.is_chunked and not head.get("Content-Length")
 

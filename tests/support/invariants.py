@@ -84,7 +84,7 @@ def refused_changed_nothing(schedule: Schedule) -> None:
 
 
 def failures_that_moved_say_so(schedule: Schedule) -> None:
-    """An attempt that failed didn't move the branch, unless its reason tells that it did or may."""
+    """An attempt that failed didn't move the branch, unless its reason says that it did or may."""
     _assert_failures_moved_nothing(schedule.ledger, but=_ADMITTED)
 
 

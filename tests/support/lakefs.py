@@ -10,7 +10,7 @@ from perago.testing.conformance.store import StoreBench
 
 
 def store_on(server, *, secret=None, cache=None):
-    """A store on a server, with another secret than the right one if so told."""
+    """A store on a server; ``secret`` replaces the right one."""
     return LakeFSStore(
         LakeFSConfig(
             server.endpoint,

@@ -19,7 +19,7 @@ def until(condition, what, *, seconds=PATIENCE_SECONDS):
     deadline, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     while not (value := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s in vain: {what() if callable(what) else what}")
+            pytest.fail(f"waited {seconds:.0f} s for {what() if callable(what) else what}")
         time.sleep(pause)
         pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
     return value

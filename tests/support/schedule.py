@@ -99,7 +99,7 @@ class Schedule:
         return worker
 
     def write(self, files: Mapping[str, bytes | str | None]) -> str:
-        """Commit files as somebody outside the protocol would; the new head's id."""
+        """Commit files outside of the protocol; returns the new head's id."""
         before = self.bench.head
         after = self.bench.write(files)
         self.ledger.entries.append(Movement(before, after, None))
@@ -312,7 +312,7 @@ def _close_descriptors_of(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """The branch moved. ``execution`` is None when somebody outside the protocol moved it."""
+    """The branch moved. ``execution`` is None if it was moved outside of the protocol."""
 
     before: str
     after: str

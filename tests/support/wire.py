@@ -142,7 +142,7 @@ class FaultyWire:
         with self._guard:
             for one in self._open:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+                    one.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for it
         self._server.server_close()
 
     # --- for the connections ----------------------------------------------------------------------
@@ -245,7 +245,7 @@ def delay(seconds: float, when: Literal["before", "after"] = "before") -> Fault:
 
 
 def duplicate(answer: Literal["first", "second"] = "second") -> Fault:
-    """Arrives twice, one after the other; the client hears one of the two answers."""
+    """Arrives twice, one after the other; the client gets one of the two answers."""
 
     def fault(exchange: Exchange) -> None:
         exchange.keep_body()
@@ -276,7 +276,7 @@ def cut_answer(after_bytes: int) -> Fault:
 
 
 def answer(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
-    """Never arrives; somebody in between answers instead."""
+    """Never arrives; a proxy in between answers."""
 
     def fault(exchange: Exchange) -> None:
         exchange.keep_body()
@@ -288,7 +288,7 @@ def answer(status: int, body: bytes = b"", headers: Mapping[str, str] | None = N
 def answer_after_applying(
     status: int, body: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> Fault:
-    """Applied; somebody in between gives another answer than the server's."""
+    """Applied; a proxy in between answers instead of the server."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward().keep()

@@ -115,7 +115,7 @@ class WorkerRig:
         return self.conductor.start_plan(pipeline.plan(params), workspace)
 
     def start_raw(self, pipeline, given):
-        """As somebody does who sends whatever input he likes."""
+        """Start with any input, as other programs can."""
         self.register(pipeline)
         return self.conductor.start_as_somebody_else(pipeline.plan(), {"input": given})
 
@@ -159,7 +159,7 @@ class WorkerRig:
         return until(found, lambda: self.story(self.run(run_id)), seconds=seconds)
 
     def is_configured(self, task):
-        """Whether somebody has asked for the task lately: idle workers do so every second."""
+        """Whether a worker has polled for the task lately: idle ones do so every second."""
         polls = self.conductor.orchestrator.last_polls([task.name])
         return task.name in polls and time.time() - polls[task.name][1] < _ASKING_SECONDS
 

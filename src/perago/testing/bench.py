@@ -1,6 +1,6 @@
-"""A store, a queue and a directory to work in: everything an attempt needs, in one process.
+"""Everything an attempt needs, in one process: a store, a queue, a clock and a directory.
 
-The pieces are the embedded ones that ship, only without the waiting for the disk.
+These are the embedded parts that ship, except that they don't wait for the disk.
 """
 
 from __future__ import annotations
@@ -42,22 +42,16 @@ if TYPE_CHECKING:
     from perago.ports.store import Store
 
 
-# --- The engines that tasks are tried with: one Spark for all trials of a process ---
-
-
 @functools.cache
 def trial_engines() -> Mapping[str, Engine]:
-    """Spark is started for the first task that needs it, and ends with this process."""
+    """The engines of all trials. Spark starts when a task needs it, and ends with this process."""
     home = Path(tempfile.gettempdir()) / f"perago-trial-spark-{os.getpid()}"
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     return Engines(load_settings(home=home, store="embedded"))
 
 
-# --- A clock that a test owns ---
-
-
 class ManualClock:
-    """A :class:`~perago.ports.environment.Clock` that stands still until told otherwise.
+    """A :class:`~perago.ports.environment.Clock` that stands still until a test moves it.
 
     Sleeping on it takes no time and moves it on, so code that waits runs at once.
     """
@@ -68,15 +62,15 @@ class ManualClock:
         self._elapsed = 0.0
 
     def now(self) -> float:
-        """Seconds since the epoch, as this clock has it."""
+        """Seconds since the epoch, by this clock."""
         return self._epoch + self._elapsed
 
     def monotonic(self) -> float:
-        """Seconds this clock was moved on since it was made."""
+        """Seconds since this clock was made, by this clock."""
         return self._elapsed
 
     def sleep(self, seconds: float) -> None:
-        """Move on by that much and return at once."""
+        """Advance by that much and return at once."""
         self.advance(max(0.0, seconds))
 
     def advance(self, seconds: float) -> None:
@@ -85,9 +79,6 @@ class ManualClock:
             raise ValueError(f"a clock can't go back by {-seconds} seconds")
         with self._lock:
             self._elapsed += seconds
-
-
-# --- A journal that remembers, for tests that ask what happened ---
 
 
 class RecordingJournal:
@@ -110,7 +101,7 @@ class RecordingJournal:
         self.tracebacks.append("".join(traceback.format_exception(error)))
 
     def printed(self) -> tuple[str, ...]:
-        """The tracebacks alone: in a test, what a body prints is the test's own output."""
+        """The tracebacks alone: in a test, the body prints to the test's own output."""
         return tuple(line for trace in self.tracebacks for line in trace.splitlines())
 
     def steps(self) -> list[str]:
@@ -152,7 +143,7 @@ class Bench:
         return self.store.head(self.repository, self.branch).id
 
     def write(self, files: Mapping[str, bytes | str | None], *, branch: str | None = None) -> str:
-        """Commit files (None removes one) as somebody outside would; the new head's id."""
+        """Commit files (None removes one) outside of any attempt; returns the new head's id."""
         branch = branch or self.branch
         for key, data in files.items():
             if data is None:
@@ -245,7 +236,7 @@ class Bench:
 
 
 def delivery_of(record: AttemptRecord) -> Delivery:
-    """An attempt's last delivery, as whoever supervises its worker knows it: without its lease."""
+    """An attempt's last delivery, as its worker's supervisor knows it: without a lease."""
     return Delivery(
         attempt=record.attempt,
         input=record.input,

@@ -1,6 +1,6 @@
-"""A store whose answers get lost, come twice or lie: what a network does to any of them.
+"""A store whose requests and answers get lost, come twice or are refused, as on a network.
 
-Wrap the store an attempt runs on, and say which call of which method meets which fault::
+Wrap the store an attempt runs on, and give the faults of a method's calls in their order::
 
     FaultyStore(store, {"merge": [lose_answer]})            the first merge is applied, unanswered
     FaultyStore(store, {"merge": [healthy, lose_request]})  the second one never arrives
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Send = Callable[[], Any]
     Fault = Callable[[Send], Any]
-    """Given the call as it would have been made, does with it what the network did."""
+    """Takes the call as a function; makes it, or doesn't, and returns or raises."""
 
 T = TypeVar("T")
 
@@ -61,12 +61,12 @@ class FaultyStore:
 
     @property
     def spared(self) -> dict[str, int]:
-        """How many faults never came up, by method: a test should leave none."""
+        """How many faults were never met, by method: a test should leave none."""
         return {name: len(left) for name, left in self._pending.items() if left}
 
 
 def _is_request(name: str) -> bool:
-    """Whether the port has a method of this name; what it only tells about a store never fails."""
+    """Whether this is a method of the port. Its attributes never fail."""
     return not name.startswith("_") and callable(getattr(Store, name, None))
 
 
@@ -76,40 +76,40 @@ def healthy(send: Callable[[], T]) -> T:
 
 
 def lose_answer(send: Send) -> Any:
-    """Applied, but whoever asked never hears of it."""
+    """Applied, but the answer never reaches the caller."""
     send()
     raise AnswerLostError("the connection was dropped before the answer came")
 
 
 def lose_request(_send: Send) -> Any:
-    """Never applied, and whoever asked can't tell."""
+    """Never applied, and the caller can't know."""
     raise AnswerLostError("the connection was dropped before the request was sent")
 
 
 def refuse_after_applying(send: Send) -> Any:
-    """Applied; the answer is the refusal of a second copy of the same request."""
+    """Applied; the caller gets the refusal of a second copy of the same request."""
     send()
     raise HeadMovedError("the branch's head isn't the expected one")
 
 
 def refuse(_send: Send) -> Any:
-    """A definite no."""
-    raise StoreRefusedError("the server doesn't want to")
+    """Refused: certainly not applied."""
+    raise StoreRefusedError("the server refused the request")
 
 
 def duplicate(send: Callable[[], T]) -> T:
-    """Delivered twice; the answer is the second one's."""
+    """Applied twice; the caller gets the second answer."""
     send()
     return send()
 
 
 def unavailable(_send: Send) -> Any:
-    """Not now."""
+    """The store is unavailable."""
     raise StoreUnavailableError("the store doesn't answer")
 
 
 def after(happening: Callable[[], object], then: Fault = healthy) -> Fault:
-    """Something else gets in just before the call arrives: a delay, or another writer."""
+    """Call ``happening`` just before the request arrives: a delay, or another writer."""
 
     def fault(send: Send) -> Any:
         happening()
@@ -119,7 +119,7 @@ def after(happening: Callable[[], object], then: Fault = healthy) -> Fault:
 
 
 def followed_by(happening: Callable[[], object], then: Fault = lose_answer) -> Fault:
-    """The call is applied and something else happens before the answer is on its way."""
+    """Call ``happening`` after the request is applied and before it is answered."""
 
     def fault(send: Send) -> Any:
         def send_and_be_followed() -> Any:

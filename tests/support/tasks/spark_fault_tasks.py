@@ -30,7 +30,7 @@ class Appended(BaseModel):
     workspace=WorkspaceSpec(prefix="songs"),
     controls=TaskControls(
         retry=RetryPolicy(count=10, delay_seconds=0),
-        # Nobody waits longer than this for what a dead driver may have sent.
+        # A retry waits no longer than this for requests of a dead driver.
         publish_budget=PublishBudget(
             observed_merge_p99_seconds=1,
             safety_margin_seconds=1,

@@ -1,1 +1,1 @@
-"""Behaviour suites for the ports: whoever writes an adapter subclasses one and runs it."""
+"""Behaviour suites for the ports: to test an adapter, subclass its port's suite."""

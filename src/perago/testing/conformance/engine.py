@@ -49,7 +49,7 @@ class EngineBench:
         self.repository = StoreBench(store, root / "outside")
 
     def commit(self, files: Mapping[str, bytes], deletes: Sequence[str] = ()) -> str:
-        """Commit on the branch, as somebody outside would; the new head's id."""
+        """Commit on the branch, outside of any attempt; returns the new head's id."""
         return self.repository.commit("main", files, deletes).id
 
     def open(
@@ -204,11 +204,11 @@ class EngineConformance:
 
     def test_fetched_counts_what_was_moved(self, bench: EngineBench) -> None:
         ref = bench.commit({"songs/a": b"1", "songs/b": b"22", "songs/c": b"", "other": b"4444"})
-        told: list[Transfer] = []
-        opened = bench.open(ref, prefix="songs", progress=told.append)
+        reported: list[Transfer] = []
+        opened = bench.open(ref, prefix="songs", progress=reported.append)
         moved = (3, 3) if self.copies else (0, 0)
         assert (opened.fetched.objects, opened.fetched.bytes) == moved
-        assert [(last.objects, last.bytes) for last in told[-1:]] == (
+        assert [(last.objects, last.bytes) for last in reported[-1:]] == (
             [moved] if self.copies else []
         )
 
@@ -344,11 +344,11 @@ class PathArgument:
         seen: list[Path] = []
         listening = True
 
-        def hear(event: str, details: tuple[object, ...]) -> None:
+        def record_write(event: str, details: tuple[object, ...]) -> None:
             if listening and event == "open" and isinstance(details[0], (str, os.PathLike)):
                 seen.append(Path(details[0]))
 
-        sys.addaudithook(hear)  # can't be removed again, so it is made deaf at the end
+        sys.addaudithook(record_write)  # can't be removed, so it is switched off at the end
         yield seen
         listening = False
 

@@ -220,7 +220,7 @@ class OrchestratorConformance(Redelivery):
         one = take(bench, first)
         task_id = one.attempt.task_id
         assert bench.orchestrator.accepted_ref(task_id) is None
-        assert bench.orchestrator.accepted_ref("nobody's") is None
+        assert bench.orchestrator.accepted_ref("no-such-run") is None
         bench.orchestrator.report(one, moved(workspace(), "C"))
         assert bench.orchestrator.accepted_ref(task_id) == "C"
 

@@ -1,4 +1,4 @@
-"""What the orchestrator suite stands on: somebody who starts runs, lets time pass, and polls."""
+"""What the orchestrator suite needs besides the port: to start runs, let time pass and poll."""
 # ruff: noqa: S101 - tests assert
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_DELAY = 2
 
 
 class OrchestratorBench(Protocol):
-    """What the suite needs besides the port: somebody who starts runs, and time."""
+    """Starts runs, and lets time pass: the suite's fixture ``bench``."""
 
     @property
     def orchestrator(self) -> Orchestrator:
@@ -56,7 +56,7 @@ def step(
     retries: int = 1,
     response_seconds: int = LEASE,
 ) -> StepPlan:
-    """A step of a task nobody else polls for."""
+    """A step of a new task, which no other test polls for."""
     return StepPlan(
         reference=reference,
         task_name=f"conformance.{reference}.{uuid.uuid4().hex[:12]}",
@@ -82,7 +82,7 @@ def completed(output: Mapping[str, object] | None = None) -> TaskReport:
 
 
 def failed(reason: str = "no luck") -> TaskReport:
-    """A report of a failure that a retry may mend."""
+    """A report of a failure that is retried."""
     return TaskReport(TaskStatus.FAILED, reason=reason)
 
 

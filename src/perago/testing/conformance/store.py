@@ -297,12 +297,12 @@ class StoreConformance:
         assert bench.content(commit.id) == {"a": b"1", "b": b"2", "d": b"4"}
 
     def test_an_upload_tells_what_it_moved_of_how_much(self, bench: StoreBench) -> None:
-        told: list[Transfer] = []
+        reported: list[Transfer] = []
         uploads = [bench.upload_of("a", b"12345"), bench.upload_of("b", b"123")]
-        transfer = bench.store.upload(bench.repository, "main", uploads, told.append)
+        transfer = bench.store.upload(bench.repository, "main", uploads, reported.append)
         assert (transfer.objects, transfer.bytes) == (2, 8)
-        assert (told[-1].objects, told[-1].bytes) == (2, 8)
-        assert (told[-1].total_objects, told[-1].total_bytes) == (2, 8)
+        assert (reported[-1].objects, reported[-1].bytes) == (2, 8)
+        assert (reported[-1].total_objects, reported[-1].total_bytes) == (2, 8)
 
     def test_a_download_tells_how_far_it_is(self, bench: StoreBench, tmp_path: Path) -> None:
         bench.put("main", {"a": b"12345"})
@@ -310,9 +310,9 @@ class StoreConformance:
             Download(entry, tmp_path / entry.key)
             for entry in bench.store.list_objects(bench.repository, "main")
         ]
-        told: list[Transfer] = []
-        bench.store.download(bench.repository, "main", wanted, told.append)
-        assert (told[-1].objects, told[-1].bytes, told[-1].total_bytes) == (1, 5, 5)
+        reported: list[Transfer] = []
+        bench.store.download(bench.repository, "main", wanted, reported.append)
+        assert (reported[-1].objects, reported[-1].bytes, reported[-1].total_bytes) == (1, 5, 5)
 
     def test_a_file_that_changed_after_it_was_checked_is_refused(self, bench: StoreBench) -> None:
         good, bad = bench.upload_of("good", b"1"), bench.upload_of("bad", b"2")
