@@ -106,7 +106,7 @@ def test_trouble_with_one_repository_leaves_the_others_to_be_seen_to(store, impo
     assert done.branches == (("yet-another", EXECUTION.staging_branch),)
     assert done.problems == (
         "another: the store doesn't answer",
-        f"songs/{EXECUTION.staging_branch}: the server doesn't want to",
+        f"songs/{EXECUTION.staging_branch}: the server refused the request",
     )
 
 

@@ -157,7 +157,7 @@ def test_a_lost_merge_absent_below_a_foreign_head_is_unknown_and_not_sent_again(
 
 def test_a_definite_refusal_is_a_refusal(stage, run):
     outcome, _ = run(stage, merge=[refuse])
-    assert "publish_fence: the merge was refused: the server doesn't want to" in (
+    assert "publish_fence: the merge was refused: the server refused the request" in (
         outcome.report.reason
     )
     assert stage.bench.head == stage.A
