@@ -39,7 +39,7 @@ def test_what_runs_is_finished_and_nothing_more_is_taken(number, place):
     assert attempts_of(run) == [GROWN]
     assert run.attempts[0].poll_count == 1
     assert [a.poll_count for a in place.run(late).attempts] == [0], place.story(place.run(late))
-    assert worker.printed == "stopped after 1 attempts\n"
+    assert worker.printed == "stopped after 1 attempt\n"
     place.assert_nothing_left()
 
 
@@ -134,7 +134,7 @@ def test_two_workers_on_one_root_refuse_each_other(place):
     first.wait_for("orchestrator.heard")
     second = place.worker()
     assert second.end() == 2
-    assert f"another supervisor, process {first.pid}, works in " in second.said
+    assert f"another worker, process {first.pid}, uses " in second.said
     assert "PERAGO_WORKSPACE_ROOT" in second.said
     assert state_of(first.pid)
     first.stop()
