@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support import one_attempt
@@ -26,11 +27,12 @@ from perago.testing.conformance.store import StoreBench
 from perago.wiring import open_queue, open_store
 
 PROCESS_SECONDS = 60
+TESTS = Path(__file__).parents[1]
 WORKER = """
 from perago.flow.lifecycle import run_attempt
 from perago.settings import load_settings
-from support.one_attempt import work
 from perago.wiring import build_runtime
+from support.one_attempt import work
 
 runtime = build_runtime(load_settings())
 (delivery,) = runtime.orchestrator.poll([work.name], worker_id="late")
@@ -82,6 +84,7 @@ class Workplace:
             [sys.executable, "-c", WORKER],
             env={**os.environ, **self._server.settings}
             | {
+                "PYTHONPATH": str(TESTS),
                 "PERAGO_HOME": str(self.settings.home),
                 "PERAGO_STORE": "lakefs",
                 "PERAGO_PUBLISH_FENCE": self._level,

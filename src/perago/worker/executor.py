@@ -158,7 +158,6 @@ class Executor:
         self._outbox.send(Ready(tasks))
         while True:
             assignment = self._listener.next_assignment()
-            self._lease.begin(assignment)
             outcome = self._run(assignment)
             report = outcome.report
             self._outbox.send(Finished(report.status, report.reason, outcome.accepted))
@@ -310,6 +309,7 @@ class _Listener:
         match message:
             case Assignment():
                 self._may_be_short = True
+                self._lease.begin(message)  # here, so that a renewal right behind it counts
                 self._assignments.put(message)
             case LeaseRenewed(_, at):
                 self._lease.renew(at)
