@@ -65,7 +65,7 @@ def frame_of_a_retry() -> str:
     )
     os.close(child)
     written = b""
-    with contextlib.suppress(OSError):  # so ends a terminal that nobody writes to any more
+    with contextlib.suppress(OSError):  # how a terminal without a writer ends
         while data := os.read(parent, 65536):
             written += data
     os.close(parent)

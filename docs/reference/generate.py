@@ -116,7 +116,7 @@ def _option_row(option: click.Option) -> str:
     names = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
     metavar = option.make_metavar(click.Context(cli)).replace("|", "\\|")
     value = "" if option.is_flag else f" `{metavar}`"
-    # A default that is computed is told in words.
+    # A computed default is described in words.
     said = option.show_default if isinstance(option.show_default, str) else f"`{option.default}`"
     default = f" (default {said})" if option.show_default else ""
     return f"| {names}{value} | {_escaped(option.help or '')}{default} |"
