@@ -120,17 +120,17 @@ def test_a_store_that_fails_a_check_is_not_the_data_s_fault(
         closing(SparkRig(tmp_path, engines, lakefs_server)) as place,
     ):
         with_table(place, 1)
-        begin = type(engines["spark"].spark).begin
+        open_session = type(engines["spark"].spark).open_session
         on_the_way = f"fs.s3a.bucket.{place.bench.repository}"
 
-        def begin_impatiently(self, *given):
-            session = begin(self, *given)
+        def open_impatient_session(self, *given):
+            session = open_session(self, *given)
             session.conf.set("fs.s3a.impl.disable.cache", "true")
             for name, value in (IMPATIENT | {"endpoint": wire.endpoint}).items():
                 session.conf.set(f"{on_the_way}.{name}", value)
             return session
 
-        monkeypatch.setattr(type(engines["spark"].spark), "begin", begin_impatiently)
+        monkeypatch.setattr(type(engines["spark"].spark), "open_session", open_impatient_session)
         for passing in (0, 2, 4):  # it is read first for its columns, then for its rows
             wire.clear()
             wire.on(drop_request, method="GET", path=r"\.parquet", times=None, skip=passing)
